@@ -1,0 +1,1 @@
+"""The tests of the six packages; the folders mirror theirs."""

@@ -1,0 +1,26 @@
+"""Fixtures that every test may use: the real models and their inputs.
+
+A test that asks for a model which cannot be had fails; it is never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models import zoo
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Callable[[str], Path]:
+    """`model_file(name)` is the path of a model of `tests.models.zoo`, fetched when it is not there yet."""
+    return zoo.load
+
+
+@pytest.fixture(scope="session")
+def model_cases() -> Callable[[str], list[dict[str, np.ndarray]]]:
+    """`model_cases(name)` is the list of meaningful input sets of a model."""
+    return zoo.cases

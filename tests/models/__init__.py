@@ -1,0 +1,1 @@
+"""Trained models that the tests run, each with inputs that mean something."""
