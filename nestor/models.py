@@ -80,10 +80,14 @@ def light_model(name: str, *, seed: int = 0, calibration: Mapping[str, np.ndarra
             weights[tensor] = weights[tensor] * value.reshape((-1,) + (1,) * (weights[tensor].ndim - 1))
         else:
             weights[tensor] = weights[tensor] * float(value)
-    made = [numpy_helper.from_array(value.astype(np.float32), tensor) for tensor, value in weights.items()]
+    made = [
+        numpy_helper.from_array(value.astype(np.float32), tensor)
+        for tensor, value in weights.items()
+        if tensor not in sizes  # a few tensors have values of their own in the graph; the calibration was made with those
+    ]
     kept_nodes = [node for node in graph.node if not (node.op_type == "ConstantOfShape" and node.output[0] in shapes)]
     used = {tensor for node in kept_nodes for tensor in node.input}
-    dropped = ({node.input[0] for node in fills} - used) | set(weights)
+    dropped = {node.input[0] for node in fills} - used
     kept_initializers = [tensor for tensor in graph.initializer if tensor.name not in dropped]
     # in this version of the format, initializers are listed among the inputs
     inputs = [value for value in graph.input if value.name not in dropped]
