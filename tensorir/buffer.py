@@ -1,0 +1,82 @@
+"""Buffers: named, typed, shaped memory in a scope; and rectangular regions of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir.dtypes import DType
+from tensorir.errors import ExpressionError
+from tensorir.expr import Expr, Load, as_expr, load, node
+
+SCOPES = ("global", "shared", "local", "register", "warp")
+"""global: visible to all threads; shared: one per thread block; local: one per thread; register: one per thread with
+constant indices once unrolled loops are expanded; warp: spread over the lanes of a warp."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Buffer:
+    """Row-major compact memory of `shape` elements of `dtype`. Identity is the buffer; names are made unique on print."""
+
+    name: str
+    shape: tuple[Expr, ...]
+    dtype: DType
+    scope: str = "global"
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(repr(s) for s in self.shape)}] @{self.scope}"
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __getitem__(self, indices: Any) -> Load:
+        return self(*indices) if isinstance(indices, tuple) else self(indices)
+
+    def __call__(self, *indices: Any) -> Load:
+        if len(indices) == 1 and isinstance(indices[0], (tuple, list)):
+            indices = tuple(indices[0])
+        if len(indices) != len(self.shape):
+            raise ExpressionError(
+                f"{self.name} has {len(self.shape)} dimensions but is read with {len(indices)} indices",
+                help=f"its shape is ({', '.join(repr(s) for s in self.shape)})",
+            )
+        exprs = tuple(as_expr(i) for i in indices)
+        for axis, index in enumerate(exprs):
+            if not index.dtype.is_integer:
+                raise ExpressionError(f"{self.name}: index {axis} is {index.dtype}, not an integer")
+        return load(self, exprs)
+
+
+@node
+class Range:
+    """begin .. begin + extent of one dimension."""
+
+    begin: Expr
+    extent: Expr
+
+
+@node
+class Region:
+    """A rectangle of a buffer, one range a dimension."""
+
+    buffer: Buffer
+    ranges: tuple[Range, ...]
+
+
+def full_region(buffer: Buffer) -> Region:
+    """The whole buffer as a region."""
+    return Region(buffer, tuple(Range(as_expr(0), s) for s in buffer.shape))
+
+
+def as_shape(shape: Any) -> tuple[Expr, ...]:
+    """A shape given as an int, an expression or a sequence of them."""
+    if not isinstance(shape, (tuple, list)) and not (isinstance(shape, Sequence)):
+        shape = (shape,)
+    result = tuple(as_expr(s) for s in shape)
+    for axis, extent in enumerate(result):
+        if not extent.dtype.is_integer:
+            raise ExpressionError(f"dimension {axis} of a shape is {extent.dtype}, not an integer")
+    return result

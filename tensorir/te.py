@@ -1,0 +1,612 @@
+"""The compute language: what a tensor is, said once, without how to loop over it.
+
+    A = te.placeholder((n, m), name="A")
+    k = te.reduce_axis((0, m), name="k")
+    B = te.compute((n,), lambda i: te.sum(A[i, k], axis=k), name="B")
+
+A `Tensor` is a buffer that knows the operation which makes it. `create_func` turns tensors into the unscheduled
+program: one block a compute, in dependence order.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorir import dtypes
+from tensorir.buffer import Buffer, Range, Region, as_shape, full_region
+from tensorir.dtypes import DType, dtype_of
+from tensorir.errors import ComputeError, ExpressionError
+from tensorir.expr import (
+    Call,
+    Expr,
+    Fma,
+    IterVar,
+    Load,
+    Mul,
+    Reduce,
+    Var,
+    as_condition,
+    as_expr,
+    cast,
+    const,
+    equal,
+    floordiv,
+    floormod,
+    fma,
+    if_then_else,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    logical_or,
+    maximum,
+    minimum,
+    node,
+    not_equal,
+    select,
+    truncdiv,
+    truncmod,
+)
+from tensorir.intrinsics import (
+    abs_ as abs,
+)
+from tensorir.intrinsics import (
+    acos,
+    acosh,
+    asin,
+    asinh,
+    atan,
+    atanh,
+    ceil,
+    cos,
+    cosh,
+    erf,
+    exp,
+    exp2,
+    expm1,
+    floor,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    log2,
+    pow_,
+    reinterpret,
+    rsqrt,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+)
+from tensorir.intrinsics import (
+    pow_ as power,
+)
+from tensorir.intrinsics import (
+    round_ as round,
+)
+from tensorir.origin import Origin, python_origin
+from tensorir.reducer import Reducer, make_reducer
+from tensorir.stmt import Allocate, Block, Evaluate, For, Func, If, LetStmt, Stmt, Store, seq
+from tensorir.visit import free_vars, substitute, walk_expr
+
+__all__ = [
+    "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "Tensor", "abs", "acos", "acosh", "all", "any", "argmax",
+    "argmin", "asin", "asinh", "atan", "atanh", "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh",
+    "create_func", "equal", "erf", "exp", "exp2", "expm1", "extern", "floor", "floordiv", "floormod", "fma",
+    "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not",
+    "logical_or", "max", "max_value", "maximum", "min", "min_value", "minimum", "not_equal", "placeholder", "pow_",
+    "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt", "sum",
+    "tan", "tanh", "trunc", "truncdiv", "truncmod", "var",
+]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------- operations
+
+
+@node
+class Operation:
+    """Base of the operations that make tensors. `name` is that of its (first) tensor."""
+
+    name: str
+    origins: tuple[Origin, ...]
+
+
+@node
+class PlaceholderOp(Operation):
+    """An input of the program."""
+
+
+@node
+class ComputeOp(Operation):
+    """One or several outputs of one shape: `bodies[i]` at the point `axes`. With a reduction every body is the same
+    `Reduce` but for its index, over `reduce_axes`. `fma` says that the update of a float sum of products is fused."""
+
+    axes: tuple[IterVar, ...]
+    reduce_axes: tuple[IterVar, ...]
+    bodies: tuple[Expr, ...]
+    fma: bool
+
+
+@node
+class ExternOp(Operation):
+    """Opaque work by a registered function `function` ("module:function") on whole buffers (core: externs are named).
+
+    `inputs` are read whole; every output is written whole.
+    """
+
+    function: str
+    inputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Tensor(Buffer):
+    """A buffer made by `op` as its output number `index`; reading `T[i, j]` gives an expression."""
+
+    op: Operation = None  # type: ignore[assignment]
+    index: int = 0
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def scalar_element(self) -> Expr:
+        """The element of a 0-d tensor, so that it can stand in an expression."""
+        if self.shape:
+            raise ExpressionError(
+                f"the tensor {self.name} has {len(self.shape)} dimensions and cannot stand in an expression by itself",
+                help=f"index it: {self.name}[{', '.join('ijklmn'[: len(self.shape)])}]",
+            )
+        return Load(self, (), self.dtype)
+
+
+# --------------------------------------------------------------------------------------------------------- builders
+
+
+def var(name: str = "n", dtype: DType | str = dtypes.INDEX) -> Var:
+    """A symbolic dimension or scalar."""
+    return Var(name, dtype_of(dtype))
+
+
+def placeholder(shape: Any, dtype: DType | str = "float32", name: str = "placeholder") -> Tensor:
+    """An input tensor of `shape` (integers or integer expressions)."""
+    return Tensor(name, as_shape(shape), dtype_of(dtype), "global", PlaceholderOp(name, python_origin()), 0)
+
+
+def reduce_axis(domain: Any, name: str = "k") -> IterVar:
+    """An axis to reduce over: `domain` is (begin, end), or the extent alone."""
+    begin, end = domain if isinstance(domain, (tuple, list)) else (0, domain)
+    low, high = as_expr(begin), as_expr(end)
+    return IterVar(Var(name), low, high - low, "reduce")
+
+
+def _axis_names(function: Callable[..., Any], rank: int) -> list[str]:
+    names: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"i{n}" for n in range(len(names), rank)]
+        else:
+            names.append(parameter.name)
+    if len(names) != rank:
+        raise ComputeError(
+            f"the compute function takes {len(names)} indices but the shape has {rank} dimensions",
+            help="give it one parameter a dimension",
+        )
+    return names
+
+
+def compute(
+    shape: Any, function: Callable[..., Any], name: str = "compute", *, fma: bool = True
+) -> Any:  # Tensor, or a tuple of Tensors
+    """The tensor of `shape` whose element at (i, j, ...) is `function(i, j, ...)`.
+
+    A function that returns a tuple declares several outputs of the same shape. A reduction must be outermost. With
+    `fma` the update of a float sum of products uses one rounding (an explicit Fma node, the same on every target).
+    Raises `ComputeError`.
+    """
+    extents = as_shape(shape)
+    names = _axis_names(function, len(extents))
+    axes = tuple(IterVar(Var(n), const(0), extent, "spatial") for n, extent in zip(names, extents, strict=True))
+    result = function(*[a.var for a in axes])
+    several = isinstance(result, (tuple, list))
+    bodies = tuple(as_expr(r) for r in (result if several else (result,)))
+    reduce_axes = _check_bodies(name, bodies)
+    op = ComputeOp(name, python_origin(), axes, reduce_axes, bodies, fma)
+    outputs = tuple(
+        Tensor(name if len(bodies) == 1 else f"{name}_{i}", extents, b.dtype, "global", op, i)
+        for i, b in enumerate(bodies)
+    )
+    _check_reads(name, op)
+    return outputs if several else outputs[0]
+
+
+def _check_bodies(name: str, bodies: tuple[Expr, ...]) -> tuple[IterVar, ...]:
+    first = bodies[0]
+    for body in bodies:
+        for inner in walk_expr(body):
+            if isinstance(inner, Reduce) and inner is not body:
+                raise ComputeError(
+                    f"compute {name}: a reduction must be the outermost operation of the body",
+                    help="declare the reduction as a compute of its own and use its result",
+                )
+    if not isinstance(first, Reduce):
+        if builtins.any(isinstance(b, Reduce) for b in bodies):
+            raise ComputeError(f"compute {name}: either all outputs are reductions or none is")
+        return ()
+    for number, body in enumerate(bodies):
+        if not isinstance(body, Reduce) or body.reducer is not first.reducer or body.sources is not first.sources:
+            raise ComputeError(f"compute {name}: the outputs of a reduction must come from one reducer call")
+        if body.index != number or len(bodies) != len(body.sources):
+            raise ComputeError(f"compute {name}: a reducer of {len(body.sources)} values must give all its outputs")
+    return first.axes
+
+
+def _check_reads(name: str, op: ComputeOp) -> None:
+    """A read whose index provably leaves the tensor for some point of the domain is an error at once."""
+    from tensorir.bounds_check import check_compute_reads  # needs the arithmetic, which needs nodes
+
+    check_compute_reads(name, op)
+
+
+# --------------------------------------------------------------------------------------------------------- reducers
+
+
+def _reduce(reducer: Reducer, sources: tuple[Expr, ...], axis: Any, where: Any) -> Any:
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    for a in axes:
+        if not isinstance(a, IterVar) or a.kind != "reduce":
+            raise ComputeError(f"{reducer.name}: axis {a!r} is not a reduce axis", help="make it with te.reduce_axis")
+    condition = None if where is None else as_condition(where)
+    results = tuple(Reduce(reducer, sources, axes, condition, i, s.dtype) for i, s in enumerate(sources))
+    return results if len(results) > 1 else results[0]
+
+
+def sum(value: Any, axis: Any, where: Any = None) -> Expr:
+    """Sum over reduce axes, in the order of the axes; bool is refused."""
+    x = as_expr(value)
+    if x.dtype.is_bool:
+        raise ComputeError("sum of bool has no meaning", help="cast to an integer first, or use te.any / te.all")
+    return _reduce(_reducer("sum", x.dtype), (x,), axis, where)
+
+
+def prod(value: Any, axis: Any, where: Any = None) -> Expr:
+    """Product over reduce axes."""
+    x = as_expr(value)
+    return _reduce(_reducer("prod", x.dtype), (x,), axis, where)
+
+
+def max(value: Any, axis: Any, where: Any = None) -> Expr:
+    """Maximum over reduce axes (NaN wins); of nothing it is the lowest value of the type."""
+    x = as_expr(value)
+    return _reduce(_reducer("max", x.dtype), (x,), axis, where)
+
+
+def min(value: Any, axis: Any, where: Any = None) -> Expr:
+    """Minimum over reduce axes (NaN wins); of nothing it is the highest value of the type."""
+    x = as_expr(value)
+    return _reduce(_reducer("min", x.dtype), (x,), axis, where)
+
+
+def all(*conditions: Any, axis: Any = None, where: Any = None) -> Any:
+    """Conjunction over reduce axes; without an axis, the logical and of the conditions."""
+    if axis is None:
+        return logical_and(*conditions)
+    x = as_condition(conditions[0])
+    return _reduce(_reducer("all", x.dtype), (x,), axis, where)
+
+
+def any(*conditions: Any, axis: Any = None, where: Any = None) -> Any:
+    """Disjunction over reduce axes; without an axis, the logical or of the conditions."""
+    if axis is None:
+        return logical_or(*conditions)
+    x = as_condition(conditions[0])
+    return _reduce(_reducer("any", x.dtype), (x,), axis, where)
+
+
+def argmax(index: Any, value: Any, axis: Any, where: Any = None, *, last: bool = False) -> tuple[Expr, Expr]:
+    """(index, value) of the largest value; the first index on ties (the last with `last`). NaN counts as largest."""
+    i, v = as_expr(index), as_expr(value)
+    return _reduce(_arg_reducer("argmax", i.dtype, v.dtype, last), (i, v), axis, where)
+
+
+def argmin(index: Any, value: Any, axis: Any, where: Any = None, *, last: bool = False) -> tuple[Expr, Expr]:
+    """(index, value) of the smallest value; the first index on ties (the last with `last`). NaN counts as smallest."""
+    i, v = as_expr(index), as_expr(value)
+    return _reduce(_arg_reducer("argmin", i.dtype, v.dtype, last), (i, v), axis, where)
+
+
+def comm_reducer(
+    combine: Callable[..., Any],
+    identity: Callable[..., Any],
+    name: str = "reducer",
+    *,
+    associative: bool = True,
+    commutative: bool = True,
+) -> Callable[..., Any]:
+    """A user's reducer: `combine(x, y)` (or `combine((x0, x1), (y0, y1))` for several values) and `identity(dtype...)`.
+
+    Returns a function used like `te.sum`: f(value or tuple of values, axis=k, where=None).
+    """
+
+    def reduce(value: Any, axis: Any, where: Any = None) -> Any:
+        sources = tuple(as_expr(v) for v in (value if isinstance(value, (tuple, list)) else (value,)))
+        count = len(sources)
+
+        def flat(*args: Expr) -> Any:
+            if count == 1:
+                return as_expr(combine(*args))
+            return tuple(as_expr(r) for r in combine(tuple(args[:count]), tuple(args[count:])))
+
+        def start(*types: DType) -> Any:
+            names = [str(t) for t in types]
+            result = identity(*names)
+            items = result if isinstance(result, (tuple, list)) else (result,)
+            return tuple(
+                as_expr(r, t) if isinstance(r, Expr) else const(r, t) for r, t in zip(items, types, strict=True)
+            )
+
+        types = tuple(s.dtype for s in sources)
+        reducer = make_reducer(name, flat, start, types, associative=associative, commutative=commutative)
+        return _reduce(reducer, sources, axis, where)
+
+    return reduce
+
+
+def min_value(dtype: DType | str) -> Expr:
+    """The lowest value of a type (minus infinity for floats)."""
+    t = dtype_of(dtype)
+    return const(float("-inf") if t.is_float else t.min_value, t)
+
+
+def max_value(dtype: DType | str) -> Expr:
+    """The highest value of a type (infinity for floats)."""
+    t = dtype_of(dtype)
+    return const(float("inf") if t.is_float else t.max_value, t)
+
+
+def _reducer(name: str, t: DType) -> Reducer:
+    key = (name, t)
+    if key not in _REDUCERS:
+        combine, identity = _SIMPLE[name]
+        _REDUCERS[key] = make_reducer(name, combine, identity, (t,))
+    return _REDUCERS[key]
+
+
+_SIMPLE: dict[str, tuple[Callable[..., Expr], Callable[[DType], Expr]]] = {
+    "sum": (lambda x, y: x + y, lambda t: const(0, t)),
+    "prod": (lambda x, y: x * y, lambda t: const(1, t)),
+    "max": (maximum, min_value),
+    "min": (minimum, max_value),
+    "all": (logical_and, lambda t: const(True)),
+    "any": (logical_or, lambda t: const(False)),
+}
+_REDUCERS: dict[tuple[Any, ...], Reducer] = {}
+
+
+def _arg_reducer(name: str, index: DType, value: DType, last: bool) -> Reducer:
+    key = (name, index, value, last)
+    if key in _REDUCERS:
+        return _REDUCERS[key]
+
+    def combine(i: Expr, x: Expr, j: Expr, y: Expr) -> tuple[Expr, Expr]:
+        beats = y > x if name == "argmax" else y < x
+        if value.is_float:
+            beats = logical_or(beats, logical_and(isnan(y), logical_not(isnan(x))))
+            tie = logical_or(equal(x, y), logical_and(isnan(x), isnan(y)))
+        else:
+            tie = equal(x, y)
+        nothing_yet = equal(i, const(-1, index))
+        closer = j > i if last else j < i
+        take = logical_or(
+            nothing_yet, logical_and(not_equal(j, const(-1, index)), logical_or(beats, logical_and(tie, closer)))
+        )
+        return select(take, j, i), select(take, y, x)
+
+    identity = min_value if name == "argmax" else max_value
+    reducer = make_reducer(name, combine, lambda ti, tv: (const(-1, ti), identity(tv)), (index, value))
+    _REDUCERS[key] = reducer
+    return reducer
+
+
+# ----------------------------------------------------------------------------------------------------------- extern
+
+
+def extern(
+    outputs: Sequence[tuple[Any, DType | str]], inputs: Sequence[Tensor], function: str, name: str = "extern"
+) -> Any:
+    """Tensors written by the registered host function `function` ("module:function") from whole input tensors.
+
+    `outputs` are (shape, dtype) pairs. Returns one tensor or a tuple of them.
+    """
+    op = ExternOp(name, python_origin(), function, tuple(inputs))
+    made = tuple(
+        Tensor(name if len(outputs) == 1 else f"{name}_{i}", as_shape(s), dtype_of(t), "global", op, i)
+        for i, (s, t) in enumerate(outputs)
+    )
+    return made[0] if len(made) == 1 else made
+
+
+# --------------------------------------------------------------------------------------------- the unscheduled program
+
+
+def input_tensors(op: Operation) -> tuple[Tensor, ...]:
+    """The tensors an operation reads, each once, in the order of first reading."""
+    if isinstance(op, ExternOp):
+        return op.inputs
+    found: dict[int, Tensor] = {}
+    if isinstance(op, ComputeOp):
+        roots: list[Expr] = []
+        for body in op.bodies:
+            if isinstance(body, Reduce):
+                roots += [*body.sources, *([] if body.condition is None else [body.condition])]
+                roots += [x for a in body.axes for x in (a.begin, a.extent)]
+            else:
+                roots.append(body)
+        for root in roots:
+            for e in walk_expr(root):
+                if isinstance(e, Load) and isinstance(e.buffer, Tensor):
+                    found.setdefault(id(e.buffer), e.buffer)
+    return tuple(found.values())
+
+
+def collect_operations(outputs: Sequence[Tensor]) -> tuple[Operation, ...]:
+    """All operations that the outputs need, producers before consumers."""
+    order: list[Operation] = []
+    state: dict[int, int] = {}
+    stack: list[tuple[Operation, bool]] = [(t.op, False) for t in reversed(list(outputs))]
+    while stack:
+        op, expanded = stack.pop()
+        if expanded:
+            if state.get(id(op)) != 2:
+                state[id(op)] = 2
+                order.append(op)
+            continue
+        if state.get(id(op)):
+            continue
+        state[id(op)] = 1
+        stack.append((op, True))
+        stack.extend((t.op, False) for t in reversed(input_tensors(op)))
+    return tuple(order)
+
+
+def output_tensors(op: Operation, known: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The tensors of `op` in index order; those never named by anyone are made anew."""
+    by_index = {t.index: t for t in known if t.op is op}
+    if isinstance(op, ComputeOp):
+        extents = tuple(a.extent for a in op.axes)
+        return tuple(
+            by_index.get(i) or Tensor(f"{op.name}_{i}", extents, b.dtype, "global", op, i)
+            for i, b in enumerate(op.bodies)
+        )
+    return tuple(t for _, t in sorted(by_index.items()))
+
+
+def compute_block(op: ComputeOp, outputs: Sequence[Buffer]) -> Block:
+    """The block of a compute with fresh block variables; its bindings are the compute's own axis variables, so that
+    loops over those variables around it give the unscheduled program."""
+    iters = tuple(
+        IterVar(Var(f"v_{a.name}", a.var.dtype), a.begin, a.extent, a.kind) for a in (*op.axes, *op.reduce_axes)
+    )
+    bindings = tuple(a.var for a in (*op.axes, *op.reduce_axes))
+    mapping: dict[Var, Expr] = {b: i.var for b, i in zip(bindings, iters, strict=True)}
+    point = tuple(i.var for i in iters[: len(op.axes)])
+    init: Stmt | None = None
+    predicate: Expr = const(True)
+    first = op.bodies[0]
+    if isinstance(first, Reduce):
+        init = seq(*[Store(b, point, e) for b, e in zip(outputs, first.reducer.identities, strict=True)])
+        body, condition = _reduction_update(op, first, mapping, outputs, point)
+        if condition is not None:
+            body = If(condition, body)
+    else:
+        body = seq(*[Store(b, point, substitute(e, mapping)) for b, e in zip(outputs, op.bodies, strict=True)])
+    reads = _read_regions(op, mapping)
+    writes = tuple(Region(b, tuple(Range(p, const(1)) for p in point)) for b in outputs)
+    return Block(op.name, iters, bindings, predicate, reads, writes, init, body, op.origins)
+
+
+def _reduction_update(
+    op: ComputeOp, first: Reduce, mapping: dict[Var, Expr], outputs: Sequence[Buffer], point: tuple[Expr, ...]
+) -> tuple[Stmt, Expr | None]:
+    """One step of the reduction as stores; a float sum of products becomes an Fma here and nowhere later."""
+    sources = tuple(substitute(s, mapping) for s in first.sources)
+    condition = None if first.condition is None else substitute(first.condition, mapping)
+    current = tuple(Load(b, point, b.dtype) for b in outputs)
+    reducer = first.reducer
+    if len(outputs) == 1:
+        source = sources[0]
+        if op.fma and reducer.name == "sum" and isinstance(source, Mul) and source.dtype.is_float:
+            return Store(outputs[0], point, Fma(source.a, source.b, current[0], source.dtype)), condition
+        value = substitute(reducer.results[0], {reducer.lhs[0]: current[0], reducer.rhs[0]: source})
+        return Store(outputs[0], point, value), condition
+    old = tuple(Var(f"old{i}", b.dtype) for i, b in enumerate(outputs))
+    new = tuple(Var(f"new{i}", s.dtype) for i, s in enumerate(sources))
+    binding: dict[Var, Expr] = {**dict(zip(reducer.lhs, old, strict=True)), **dict(zip(reducer.rhs, new, strict=True))}
+    body = seq(*[Store(b, point, substitute(r, binding)) for b, r in zip(outputs, reducer.results, strict=True)])
+    for variable, value in reversed([*zip(old, current, strict=True), *zip(new, sources, strict=True)]):
+        body = LetStmt(variable, value, body)
+    return body, condition
+
+
+def _read_regions(op: ComputeOp, mapping: dict[Var, Expr]) -> tuple[Region, ...]:
+    """One point region a load, in block variables."""
+    regions: list[Region] = []
+    for body in op.bodies[:1] if isinstance(op.bodies[0], Reduce) else op.bodies:
+        roots = (
+            (*body.sources, *(() if body.condition is None else (body.condition,)))
+            if isinstance(body, Reduce)
+            else (body,)
+        )
+        for root in roots:
+            for e in walk_expr(root):
+                if isinstance(e, Load):
+                    ranges = tuple(Range(substitute(i, mapping), const(1)) for i in e.indices)
+                    regions.append(Region(e.buffer, ranges))
+    return tuple(regions)
+
+
+def extern_block(op: ExternOp, outputs: Sequence[Buffer]) -> Block:
+    """The opaque block of an extern: `call_extern(function, whole buffers)`."""
+    args = tuple(
+        Call("address", (Load(b, tuple(const(0) for _ in b.shape), b.dtype),), dtypes.uint64)
+        for b in (*op.inputs, *outputs)
+    )
+    dims = tuple(d for b in (*op.inputs, *outputs) for d in b.shape)
+    body = Evaluate(Call(f"extern:{op.function}", (*args, *dims), dtypes.int32))
+    return Block(
+        op.name, (), (), const(True), tuple(full_region(b) for b in op.inputs), tuple(full_region(b) for b in outputs),
+        None, body, op.origins,
+    )  # fmt: skip
+
+
+def nest(block: Block, axes: Sequence[IterVar]) -> Stmt:
+    """Serial loops over `axes` around a block."""
+    body: Stmt = block
+    for axis in reversed(axes):
+        body = For(axis.var, axis.begin, axis.extent, "serial", body)
+    return body
+
+
+def shape_vars(buffers: Sequence[Buffer]) -> tuple[Var, ...]:
+    """The dimension symbols of the buffers' shapes in first-met order: the `dims` of the kernel ABI."""
+    found: dict[int, Var] = {}
+    for buffer in buffers:
+        for extent in buffer.shape:
+            for v in free_vars(extent):
+                found.setdefault(id(v), v)
+    return tuple(found.values())
+
+
+def create_func(args: Sequence[Tensor], name: str = "main") -> Func:
+    """The unscheduled program of `args` (placeholders first, outputs last): every compute a block in its own nest."""
+    outputs = [t for t in args if not isinstance(t.op, PlaceholderOp)]
+    if not outputs:
+        raise ComputeError("create_func: no output among the arguments", help="pass the computed tensors too")
+    operations = collect_operations(outputs)
+    given = {id(t) for t in args}
+    known: list[Tensor] = [*args, *(t for op in operations for t in input_tensors(op))]
+    for t in known:
+        if isinstance(t.op, PlaceholderOp) and id(t) not in given:
+            raise ComputeError(f"the input {t.name} is read but is not among the arguments", help=f"add {t.name}")
+    nests: list[Stmt] = []
+    internal: list[Buffer] = []
+    for op in operations:
+        if isinstance(op, PlaceholderOp):
+            continue
+        made = output_tensors(op, known)
+        internal += [t for t in made if id(t) not in given]
+        if isinstance(op, ComputeOp):
+            nests.append(nest(compute_block(op, made), (*op.axes, *op.reduce_axes)))
+        elif isinstance(op, ExternOp):
+            nests.append(extern_block(op, made))
+    body = seq(*nests)
+    for buffer in reversed(internal):
+        body = Allocate(buffer, body)
+    return Func(name, tuple(args), shape_vars(args), body, len(outputs))
