@@ -1,0 +1,1 @@
+"""The backends: one folder each, and what every one of them shares."""
