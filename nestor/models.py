@@ -52,7 +52,9 @@ def light_model(name: str, *, seed: int = 0, calibration: Mapping[str, np.ndarra
     from onnx import helper, numpy_helper
 
     if name not in LIGHT_MODELS:
-        raise ModelNotAvailable(f"no light model is called {name!r}", help=f"the known ones are {', '.join(LIGHT_MODELS)}")
+        raise ModelNotAvailable(
+            f"no light model is called {name!r}", help=f"the known ones are {', '.join(LIGHT_MODELS)}"
+        )
     model = _load_light(name)
     graph = model.graph
     sizes = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
@@ -80,14 +82,10 @@ def light_model(name: str, *, seed: int = 0, calibration: Mapping[str, np.ndarra
             weights[tensor] = weights[tensor] * value.reshape((-1,) + (1,) * (weights[tensor].ndim - 1))
         else:
             weights[tensor] = weights[tensor] * float(value)
-    made = [
-        numpy_helper.from_array(value.astype(np.float32), tensor)
-        for tensor, value in weights.items()
-        if tensor not in sizes  # a few tensors have values of their own in the graph; the calibration was made with those
-    ]
+    made = [numpy_helper.from_array(value.astype(np.float32), tensor) for tensor, value in weights.items()]
     kept_nodes = [node for node in graph.node if not (node.op_type == "ConstantOfShape" and node.output[0] in shapes)]
     used = {tensor for node in kept_nodes for tensor in node.input}
-    dropped = {node.input[0] for node in fills} - used
+    dropped = ({node.input[0] for node in fills} - used) | set(weights)
     kept_initializers = [tensor for tensor in graph.initializer if tensor.name not in dropped]
     # in this version of the format, initializers are listed among the inputs
     inputs = [value for value in graph.input if value.name not in dropped]
@@ -160,7 +158,7 @@ def _stored_calibration(name: str) -> dict[str, np.ndarray]:
 
 
 def _draw(rng: np.random.Generator, shape: tuple[int, ...], op: str, position: int) -> np.ndarray:
-    """Seeded values for one tensor by the place where it is used: He's rule for weights, zero biases, near-one scales."""
+    """Seeded values for one tensor by its use: He's rule for weights, zero biases, scales near one."""
     values = rng.standard_normal(shape)
     if op in ("Conv", "Gemm", "MatMul"):
         return values * np.sqrt(2.0 / int(np.prod(shape[1:]))) if position == 1 else 0 * values
