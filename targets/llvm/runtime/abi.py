@@ -13,7 +13,7 @@ Python and as an LLVM type for the emitter.
     24      void  (*free)(Context*, void*)
     32      i64* profile                null, or counters whose meaning the caller and the plan agree on
     40      i32 threads                 wanted, the calling thread included
-    44      i32 in_region               non-zero inside a parallel region: a nested one runs serially
+    44      i32 in_region               non-zero inside a region that was split: a nested one runs serially
     48      i32 error_code              0, or the first error of the run
     52      i32 (reserved)
     56      i64 error_detail            what the code is about: an index, a size, the number of an extern

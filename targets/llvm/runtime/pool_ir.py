@@ -62,7 +62,15 @@ class PoolSystem:
 
 def pool_imports(system: PoolSystem) -> tuple[str, ...]:
     """The C library functions that the pool needs."""
-    common = ("pthread_create", "pthread_detach", "pthread_sigmask", "posix_memalign", "free", "clock_gettime")
+    common = (
+        "pthread_create",
+        "pthread_detach",
+        "pthread_sigmask",
+        "posix_memalign",
+        "free",
+        "clock_gettime",
+        "sched_yield",
+    )
     if system.futex:
         return (*common, "syscall")
     mutex = ("pthread_mutex_init", "pthread_mutex_lock", "pthread_mutex_unlock")
@@ -173,6 +181,7 @@ declare i32 @pthread_sigmask(i32, ptr, ptr)
 declare i32 @posix_memalign(ptr, i64, i64)
 declare void @free(ptr)
 declare i32 @clock_gettime(i32, ptr)
+declare i32 @sched_yield()
 
 $sleeping
 
@@ -323,7 +332,9 @@ define internal i32 @run_mailbox(ptr %worker) {
   ret i32 %status
 }
 
-; One step of bounded spinning. Calls the clock at each 32nd step only; deadline 0 means not begun. True: time is over.
+; One step of bounded spinning; true when the time is over. The clock is read at each 32nd step only (deadline 0: not
+; yet). At each 256th the core is offered to others: where the system put worker and caller on one core, the spinner
+; would otherwise keep away the thread that it waits for.
 define internal i1 @spun(ptr %steps, ptr %deadline, i64 %budget) {
   $pause
   %n = load i32, ptr %steps
@@ -331,7 +342,14 @@ define internal i1 @spun(ptr %steps, ptr %deadline, i64 %budget) {
   store i32 %n1, ptr %steps
   %low = and i32 %n1, 31
   %look = icmp eq i32 %low, 0
-  br i1 %look, label %clock, label %go_on
+  br i1 %look, label %offer, label %go_on
+offer:
+  %byte = and i32 %n1, 255
+  %yields = icmp eq i32 %byte, 0
+  br i1 %yields, label %yield, label %clock
+yield:
+  %y = call i32 @sched_yield()
+  br label %clock
 clock:
   %now = call i64 @now_ns()
   %at = load i64, ptr %deadline

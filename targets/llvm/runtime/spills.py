@@ -33,7 +33,7 @@ def vector_spills(assembly: str, *, loops: Literal["innermost", "any"] = "innerm
     spans = _loop_spans(lines)
     if loops == "innermost":
         spans = [span for span in spans if not any(_contains(span, other) for other in spans)]
-    in_loop = set()
+    in_loop: set[int] = set()
     for first, last in spans:
         in_loop.update(range(first, last + 1))
     frame: set[str] = set()

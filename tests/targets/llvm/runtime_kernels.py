@@ -80,13 +80,17 @@ define i32 @kernel(ptr %ctx, ptr %data, ptr %dims) alignstack(64) {
 )
 
 #: data: i64[rows * columns] x. A region over rows, and inside it one over the columns of each row: x += 1.
+#: The inner one must come as one part; else the status is 301.
 NESTED = (
     CONTEXT_LLVM_TYPE
     + """
 %closure = type { ptr, i64 }
 define internal i32 @inner(ptr %ctx, ptr %row, i64 %begin, i64 %end) {
 entry:
-  br label %loop
+  %whole = icmp eq i64 %begin, 0
+  br i1 %whole, label %loop, label %split
+split:
+  ret i32 301
 loop:
   %i = phi i64 [%begin, %entry], [%i1, %loop]
   %p = getelementptr i64, ptr %row, i64 %i
@@ -107,10 +111,15 @@ entry:
   %columns = load i64, ptr %at_columns
   br label %loop
 loop:
-  %i = phi i64 [%begin, %entry], [%i1, %loop]
+  %i = phi i64 [%begin, %entry], [%i1, %next]
   %offset = mul i64 %i, %columns
   %row = getelementptr i64, ptr %x, i64 %offset
   %r = call i32 %parallel_for(ptr %ctx, ptr @inner, ptr %row, i64 0, i64 %columns)
+  %bad = icmp ne i32 %r, 0
+  br i1 %bad, label %fail, label %next
+fail:
+  ret i32 %r
+next:
   %i1 = add i64 %i, 1
   %more = icmp slt i64 %i1, %end
   br i1 %more, label %loop, label %out
@@ -156,6 +165,40 @@ wait:
   %theirs = load atomic i64, ptr %other acquire, align 8
   %there = icmp sge i64 %theirs, %mine
   br i1 %there, label %out, label %wait
+out:
+  ret i32 0
+}
+define i32 @kernel(ptr %ctx, ptr %data, ptr %dims) alignstack(64) {
+  %points = load ptr, ptr %data
+  %parallel_for = load ptr, ptr %ctx
+  %r = call i32 %parallel_for(ptr %ctx, ptr @body, ptr %points, i64 0, i64 2)
+  ret i32 %r
+}
+"""
+)
+
+#: data: i64[16] points. The caller's part ends when the worker has begun; the worker's part goes on for 200,000 steps.
+LATE = (
+    CONTEXT_LLVM_TYPE
+    + """
+define internal i32 @body(ptr %ctx, ptr %points, i64 %begin, i64 %end) {
+entry:
+  %begun = getelementptr i64, ptr %points, i64 8
+  %first = icmp eq i64 %begin, 0
+  br i1 %first, label %wait, label %work
+wait:
+  %there = load atomic i64, ptr %begun acquire, align 8
+  %yet = icmp ne i64 %there, 0
+  br i1 %yet, label %out, label %wait
+work:
+  store atomic i64 1, ptr %begun release, align 8
+  br label %step
+step:
+  %i = phi i64 [0, %work], [%i1, %step]
+  %i1 = add i64 %i, 1
+  store volatile i64 %i1, ptr %points
+  %more = icmp slt i64 %i1, 200000
+  br i1 %more, label %step, label %out
 out:
   ret i32 0
 }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -27,9 +29,17 @@ from targets.llvm.runtime import (
     process_pool,
     target_machine,
 )
-from tests.targets.llvm.runtime_kernels import FAIL, INCREMENT, NESTED, RENDEZVOUS, build
+from tests.targets.llvm.runtime_kernels import FAIL, INCREMENT, LATE, NESTED, RENDEZVOUS, build
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """A wake-up that is lost shows as the stacks of a hung test, not as a hung run."""
+    faulthandler.dump_traceback_later(100, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
 
 
 def increment(function: NativeFunction, n: int) -> np.ndarray:
@@ -97,6 +107,11 @@ def test_sleeping_and_waking_without_any_spin(futex: bool) -> None:
     for _ in range(300):
         assert meet.call_in(context, [points.ctypes.data]) == 0
     assert points[0] == points[8] == 300
+    late = build(LATE, data=1)
+    for _ in range(50):
+        points[:] = 0
+        assert late.call_in(context, [points.ctypes.data]) == 0
+        assert points[0] == 200_000
     function = build(INCREMENT, data=2, dims=1)
     for threads in (2, 4, 7):
         context = Context(threads, pool=pool)
@@ -153,10 +168,18 @@ def test_code_and_detail_belong_to_the_same_error() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_a_nested_region_runs_serially_inside(threads: int) -> None:
     function = build(NESTED, data=1, dims=2, threads=threads)
-    for rows, columns in ((1, 1), (1, 50), (3, 7), (16, 5)):
+    for rows, columns in ((2, 50), (3, 7), (16, 5)):
         x = np.zeros((rows, columns), np.int64)
         function([x], [rows, columns])
         assert (x == 1).all()
+
+
+def test_an_outer_region_of_one_part_leaves_the_threads_to_the_inner() -> None:
+    x = np.zeros((1, 50), np.int64)
+    build(NESTED, data=1, dims=2, threads=1)([x], [1, 50])
+    assert (x == 1).all()
+    with pytest.raises(KernelError, match="status 301"):
+        build(NESTED, data=1, dims=2, threads=2)([x], [1, 50])
 
 
 def test_a_region_after_a_nested_one_is_parallel_again() -> None:
