@@ -1,0 +1,1 @@
+"""Front ends: files and libraries that a graph can come from."""

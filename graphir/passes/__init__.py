@@ -1,0 +1,1 @@
+"""Passes over Graph IR, one file each; `graphir.pipeline` lists them with their reasons."""
