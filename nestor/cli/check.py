@@ -1,0 +1,157 @@
+"""`nestor check MODEL`: the error of every output against float64, beside onnxruntime's; exit 1 beyond tolerance.
+
+With `--opt-level all` every level is judged, and levels 1 and 2 must give the bits of level 0. With `--nodes` every
+tensor of the main graph is made an output, so that the first node whose numbers are wrong shows.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nestor.accuracy import FACTOR, TOLERANCE, OutputReport
+from nestor.cli.options import (
+    InputOption,
+    ModelArgument,
+    OptionError,
+    PrecisionOption,
+    SeedOption,
+    ShapeOption,
+    TargetOption,
+    ThreadsOption,
+    compile_options,
+    make_inputs,
+    read_inputs,
+    require_file,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BIT_EQUAL_LEVELS = (0, 1, 2)
+
+
+def check(
+    model: ModelArgument,
+    against: Annotated[str, typer.Option("--against", help="The engine whose error sets the scale.")] = "onnxruntime",
+    opt_level: Annotated[str, typer.Option("--opt-level", help="0 to 3, or all.")] = "3",
+    nodes: Annotated[bool, typer.Option("--nodes", help="Judge every node's output.")] = False,
+    inputs: InputOption = None,
+    target: TargetOption = "llvm",
+    threads: ThreadsOption = None,
+    precision: PrecisionOption = "default",
+    shape: ShapeOption = None,
+    seed: SeedOption = 0,
+    factor: Annotated[float, typer.Option("--factor", help="Allowed error, in onnxruntime's errors.")] = FACTOR,
+    tolerance: Annotated[float, typer.Option("--tolerance", help="Allowed error, of max|ref|.")] = TOLERANCE,
+) -> None:
+    """Judge a model's numbers against float64 and onnxruntime."""
+    if against != "onnxruntime":
+        raise OptionError(f"--against {against}: no such engine here", help="the known one is onnxruntime")
+    levels = parse_levels(opt_level)
+    given = read_inputs(inputs or ())
+    options = compile_options(target, threads, shape, precision=precision)
+    with tempfile.TemporaryDirectory() as folder:
+        path = _with_every_node(require_file(model), Path(folder)) if nodes else require_file(model)
+        results, values = run_levels(path, levels, options, given, seed)
+        reports = judge_levels(path, results, values, factor=factor, tolerance=tolerance)
+    Console().print(_table(model.name, reports))
+    failed = [(level, report) for level, found in reports.items() for report in found if not report.ok]
+    unequal = unequal_levels(results)
+    for level, report in failed:
+        typer.echo(f"level {level}, {report.name}: {report.reason}", err=True)
+    for level, name in unequal:
+        typer.echo(f"level {level}, {name}: not the bits of level {BIT_EQUAL_LEVELS[0]}", err=True)
+    if failed or unequal:
+        raise typer.Exit(1)
+
+
+def parse_levels(text: str) -> tuple[int, ...]:
+    """ "all" is every opt level, a number is that one."""
+    if text == "all":
+        return (0, 1, 2, 3)
+    if text in ("0", "1", "2", "3"):
+        return (int(text),)
+    raise OptionError(f"--opt-level {text}: no such level", help="levels are 0, 1, 2 and 3, or all")
+
+
+def run_levels(
+    path: Path, levels: Sequence[int], options: Mapping[str, Any], given: Mapping[str, np.ndarray], seed: int
+) -> tuple[dict[int, dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    """Each level's outputs by name, and the inputs that they were computed from."""
+    import nestor
+
+    results: dict[int, dict[str, np.ndarray]] = {}
+    values: dict[str, np.ndarray] = {}
+    console = Console(stderr=True)
+    for level in levels:
+        with console.status(f"compiling at level {level}"):
+            executable = nestor.compile(path, opt_level=level, **options)
+        values = make_inputs(executable.inputs, given, seed=seed)
+        names = [spec.name for spec in executable.outputs]
+        results[level] = dict(zip(names, executable.run(values)))
+    return results, values
+
+
+def judge_levels(
+    path: Path,
+    results: Mapping[int, Mapping[str, np.ndarray]],
+    values: Mapping[str, np.ndarray],
+    *,
+    factor: float,
+    tolerance: float,
+) -> dict[int, list[OutputReport]]:
+    """The reports of every level; the reference and onnxruntime run once."""
+    from nestor.accuracy import compare, load_model, onnxruntime_outputs, reference_outputs
+
+    names = list(next(iter(results.values())))
+    rival = onnxruntime_outputs(path, values, names)
+    reference = reference_outputs(load_model(path), values, names)
+    return {
+        level: compare(outputs, reference, rival, factor=factor, tolerance=tolerance)
+        for level, outputs in results.items()
+    }
+
+
+def unequal_levels(results: Mapping[int, Mapping[str, np.ndarray]]) -> list[tuple[int, str]]:
+    """The (level, output) pairs among levels 1 and 2 whose bits differ from level 0's."""
+    base, *others = BIT_EQUAL_LEVELS
+    if base not in results:
+        return []
+    return [
+        (level, name)
+        for level in others
+        if level in results
+        for name, value in results[base].items()
+        if value.tobytes() != results[level][name].tobytes()
+    ]
+
+
+def _with_every_node(path: Path, folder: Path) -> Path:
+    """A copy of the model, in a folder of its own, that gives every node's output."""
+    import onnx
+
+    from nestor.accuracy import load_model, node_outputs, with_outputs
+
+    model = load_model(path)
+    opened = folder / path.name
+    onnx.save(with_outputs(model, node_outputs(model)), opened)
+    return opened
+
+
+def _table(title: str, reports: Mapping[int, Sequence[OutputReport]]) -> Table:
+    table = Table(title=f"{title}: error of max|ref| against float64")
+    for heading in ("level", "output", "max|ref|", "error", "onnxruntime's", "verdict"):
+        table.add_column(heading, justify="left" if heading in ("output", "verdict") else "right")
+    for level, found in reports.items():
+        for report in found:
+            rival = "" if report.ort_rel_err is None else f"{report.ort_rel_err:.2e}"
+            verdict = "ok" if report.ok else "[red]WRONG[/red]"
+            table.add_row(str(level), report.name, f"{report.max_ref:.4g}", f"{report.rel_err:.2e}", rival, verdict)
+    return table

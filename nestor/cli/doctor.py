@@ -1,0 +1,53 @@
+"""`nestor doctor`: what this machine offers, and which optional packages are here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+CORE = ("numpy", "llvmlite", "numba", "lark", "ml_dtypes", "onnx", "safetensors", "rich", "typer")
+OPTIONAL = {
+    "magika": "demo",
+    "onnxruntime": "demo, test, bench",
+    "openvino": "bench",
+    "torch": "torch",
+    "pyopencl": "opencl",
+    "pocl-binary-distribution": "opencl, test",
+    "cuda-bindings": "cuda",
+    "pycuda": "pycuda",
+}
+
+
+def doctor() -> None:
+    """Say what this machine offers."""
+    table = Table(show_header=False, box=None)
+    table.add_row("python", f"{sys.version.split()[0]} on {platform.system()} {platform.machine()}")
+    table.add_row("processor", f"{_processor()}, {len(os.sched_getaffinity(0))} cores usable")
+    for package in CORE:
+        table.add_row(package, version(package) or "[red]missing: pip install nestor-compiler[/red]")
+    for package, extra in OPTIONAL.items():
+        table.add_row(package, version(package) or f"not installed (extra: {extra})")
+    Console().print(table, highlight=False)
+
+
+def version(package: str) -> str | None:
+    """The installed version of a package, None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
