@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,12 @@ _f32 = _cell.cast("f")
 _u32 = _cell.cast("I")
 _f64 = _cell.cast("d")
 _u64 = _cell.cast("Q")
+_i32 = _cell.cast("i")
+_i64 = _cell.cast("q")
+_VIEWS: dict[DType, memoryview] = {
+    dtypes.float32: _f32, dtypes.uint32: _u32, dtypes.int32: _i32,
+    dtypes.float64: _f64, dtypes.uint64: _u64, dtypes.int64: _i64,
+}  # fmt: skip
 _pack_half = struct.Struct("<e").pack
 _unpack_half = struct.Struct("<e").unpack
 _F32_TIE_AT_MAX = 2.0**128 - 2.0**103  # halfway between the largest float32 and what would come next
@@ -141,9 +148,7 @@ def fma_f64(a: float, b: float, c: float) -> float:
     cn, cd = c.as_integer_ratio()
     numerator = an * bn * cd + cn * ad * bd
     if numerator == 0:
-        return 0.0 if (math.copysign(1.0, product) > 0) != (c < 0 or (c == 0 and math.copysign(1.0, c) < 0)) else (
-            -0.0 if math.copysign(1.0, product) < 0 and math.copysign(1.0, c) < 0 else 0.0
-        )
+        return 0.0
     try:
         return numerator / (ad * bd * cd)
     except OverflowError:
@@ -317,7 +322,21 @@ def cast(x: Value, source: DType, target: DType) -> Value:
 
 def reinterpret(x: Value, source: DType, target: DType) -> Value:
     """The same bits as another type of the same width."""
-    return from_bits(to_bits(x, source), target)
+    return reinterpreter(source, target)(x)
+
+
+@cache
+def reinterpreter(source: DType, target: DType) -> Callable[[Any], Any]:
+    """The function that reads the bits of one type as another."""
+    if source.bits in (32, 64):
+        inward, outward = _VIEWS[source], _VIEWS[target]
+
+        def through(x: Value) -> Value:
+            inward[0] = x
+            return outward[0]
+
+        return through
+    return lambda x: from_bits(to_bits(x, source), target)
 
 
 def to_bits(x: Value, t: DType) -> int:
