@@ -133,6 +133,16 @@ class ComputeOp(Operation):
     bodies: tuple[Expr, ...]
     fma: bool
 
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """The spatial axes, by the name that schedules use: `C.op.axis`."""
+        return self.axes
+
+    @property
+    def reduce_axis(self) -> tuple[IterVar, ...]:
+        """The reduce axes, by the name that schedules use: `C.op.reduce_axis`."""
+        return self.reduce_axes
+
 
 @node
 class ExternOp(Operation):

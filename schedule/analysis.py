@@ -1,0 +1,175 @@
+"""From the records of a state to the loops, bindings and guards of every stage, with the rules a state must keep.
+
+Consumers are worked out before their producers, since what a producer attached at a loop must compute is what its
+consumers read under that loop. Results are remembered by the identity of the records they were made from, so that a
+primitive pays only for the stages it touches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schedule import legality
+from schedule.bodies import Bodies, Body
+from schedule.error import Refusal
+from schedule.region import Domain, required_domain, tensor_domain
+from schedule.replay import Extent, Nest, replay
+from schedule.state import AtLoop, Inlined, Loop, Stage, State
+from tensorir.arith import Analyzer
+from tensorir.expr import Const, Expr, Var, const, less, less_equal, logical_and
+from tensorir.te import PlaceholderOp
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A stage that has a nest: what it computes, on which domain (begin and extent of each axis), with which loops,
+    inside which loops of other stages (`path`, outermost first, each with the stage it belongs to).
+
+    `bindings` are the axes over all these loops; the point exists where `guard` holds, its spatial part is
+    `spatial_guard`."""
+
+    stage: Stage
+    body: Body
+    domain: Domain
+    nest: Nest
+    path: tuple[tuple[Stage, Loop], ...]
+    bindings: tuple[Expr, ...]
+    guard: Expr
+    spatial_guard: Expr
+    init_before: Var | None
+    made_from: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis:
+    """All placed stages of a state, producers first."""
+
+    state: State
+    placed: tuple[Placed, ...]
+    bodies: dict[int, Body]
+    consumers: dict[int, tuple[Stage, ...]]
+
+    def of(self, stage: Stage) -> Placed:
+        """What is known of a stage that has a nest."""
+        return next(p for p in self.placed if p.stage is stage)
+
+    def find(self, stage: Stage) -> Placed | None:
+        """What is known of a stage; None for an input and for an inlined stage."""
+        return next((p for p in self.placed if p.stage is stage), None)
+
+    def attached(self, placed: Placed, loop: Var) -> tuple[Placed, ...]:
+        """The stages computed at a loop of a stage, producers first."""
+        outputs = placed.stage.outputs
+        return tuple(
+            p
+            for p in self.placed
+            if isinstance(at := p.stage.place, AtLoop) and at.loop is loop and any(t is at.target for t in outputs)
+        )
+
+
+class Analyser:
+    """Works out states, remembering what does not change between them."""
+
+    def __init__(self) -> None:
+        self._bodies = Bodies()
+        self._placed: dict[tuple[int, ...], Placed] = {}
+
+    def analyse(self, state: State) -> Analysis:
+        """The analysis of a state. Raises `Refusal` when the state breaks a rule."""
+        bodies = self._bodies.all(state)
+        consumers = legality.find_consumers(state, bodies)
+        legality.check_places(state)
+        placed: dict[int, Placed] = {}
+        for stage in reversed(state.stages):
+            if isinstance(stage.place, Inlined) or isinstance(stage.op, PlaceholderOp):
+                continue
+            self._place(state, stage, bodies, consumers, placed)
+        order = tuple(placed[id(s)] for s in state.stages if id(s) in placed)
+        analysis = Analysis(state, order, bodies, consumers)
+        legality.check_nests(analysis)
+        return analysis
+
+    def _place(
+        self,
+        state: State,
+        stage: Stage,
+        bodies: dict[int, Body],
+        consumers: dict[int, tuple[Stage, ...]],
+        placed: dict[int, Placed],
+    ) -> None:
+        at = stage.place
+        users = tuple(placed[id(s)] for s in consumers[id(stage)])
+        host: Placed | None = None
+        if isinstance(at, AtLoop):
+            host_stage = state.stage_of(at.target)
+            host = placed.get(id(host_stage))
+            if host is not None and host.nest.loop(at.loop) is None:
+                raise Refusal(
+                    f"{stage.name} is computed at loop {at.loop.name} of {host_stage.name}, which is no loop any more",
+                    cause=at.call, help=f"call s[{stage.name}].compute_root() first and attach it again afterwards",
+                )  # fmt: skip
+            legality.require_encloses(stage, at, host, host_stage, users)
+        made_from = (stage, bodies[id(stage)], host, *(users if host is not None else ()))
+        key = tuple(id(m) for m in made_from)
+        found = self._placed.get(key)
+        if found is None:
+            if len(self._placed) > 4096:
+                self._placed.clear()
+            found = self._placed[key] = _place(stage, bodies[id(stage)], host, users, made_from)
+        placed[id(stage)] = found
+
+
+def _place(
+    stage: Stage, body: Body, host: Placed | None, users: tuple[Placed, ...], made_from: tuple[object, ...]
+) -> Placed:
+    path: tuple[tuple[Stage, Loop], ...] = ()
+    own = tensor_domain(stage.axes)
+    domain = own
+    may_leave: tuple[bool, ...] = tuple(False for _ in own)
+    if host is not None:
+        assert isinstance(stage.place, AtLoop)
+        upto = host.nest.position(stage.place.loop) + 1
+        path = (*host.path, *((host.stage, loop) for loop in host.nest.loops[:upto]))
+        domain, may_leave = required_domain(stage, path, users)
+    extents = tuple(
+        Extent(root, extent, axis.kind)
+        for root, (_, extent), axis in zip(stage.roots, domain, stage.axes, strict=True)
+    )
+    nest = replay(extents, stage.history)
+    analyzer = loop_analyzer((*(loop for _, loop in path), *nest.loops))
+    bindings = tuple(
+        analyzer.simplify(begin + nest.values[root]) for root, (begin, _) in zip(stage.roots, domain, strict=True)
+    )
+    conditions: list[tuple[Expr, str]] = [(g.condition, g.kind) for g in nest.guards]
+    for binding, axis, leaves in zip(bindings, stage.axes, may_leave, strict=True):
+        if leaves:
+            conditions += [(less_equal(axis.begin, binding), axis.kind), (less(binding, axis.begin + axis.extent), axis.kind)]
+    kept: list[tuple[Expr, str]] = []
+    for condition, kind in conditions:
+        condition = analyzer.simplify(condition)
+        if (isinstance(condition, Const) and condition.value) or analyzer.prove(condition):
+            continue
+        kept.append((condition, kind))
+    init_before = nest.init_before
+    if init_before is None and stage.reduction is not None and not _surely_runs(nest):
+        init_before = next(loop.var for loop in nest.loops if loop.kind == "reduce")
+    return Placed(
+        stage, body, domain, nest, path, bindings,
+        logical_and(*(c for c, _ in kept)), logical_and(*(c for c, k in kept if k == "spatial")), init_before, made_from,
+    )  # fmt: skip
+
+
+def _surely_runs(nest: Nest) -> bool:
+    """Whether every reduce axis has at least one value: an empty reduction still needs its initial value stored."""
+    return all(
+        isinstance(r.extent, Const) and int(r.extent.value) > 0 for r in nest.roots if r.kind == "reduce"
+    )
+
+
+def loop_analyzer(loops: tuple[Loop, ...]) -> Analyzer:
+    """An analyzer that knows the ranges of loops."""
+    analyzer = Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.var, const(0), loop.extent)
+    return analyzer
+

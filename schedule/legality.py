@@ -1,0 +1,168 @@
+"""The rules that a whole state keeps, whatever primitive led to it.
+
+A place encloses every reader of what is computed there; outputs stay at root; nothing is computed inside a vectorized
+loop; parallel loops do not nest; the initial value of a reduction is stored outside all its reduce loops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from schedule.bodies import Body
+from schedule.error import Refusal
+from schedule.state import Annotate, AtLoop, Call, Decompose, Inlined, Loop, Stage, State
+
+if TYPE_CHECKING:
+    from schedule.analysis import Analysis, Placed
+
+
+def find_consumers(state: State, bodies: dict[int, Body]) -> dict[int, tuple[Stage, ...]]:
+    """The stages with a nest that read each stage, by the id of its record."""
+    by_tensor = {id(t): s for s in state.stages for t in s.outputs}
+    found: dict[int, list[Stage]] = {id(s): [] for s in state.stages}
+    for stage in state.stages:
+        if isinstance(stage.place, Inlined):
+            continue
+        for read in bodies[id(stage)].reads:
+            users = found[id(by_tensor[id(read.tensor)])]
+            if not any(u is stage for u in users):
+                users.append(stage)
+    return {k: tuple(v) for k, v in found.items()}
+
+
+def check_places(state: State) -> None:
+    """The part of the rules on places that needs no loops. Raises `Refusal`."""
+    for stage in state.stages:
+        at = stage.place
+        if not isinstance(at, (AtLoop, Inlined)):
+            continue
+        if stage.is_output:
+            raise Refusal(
+                f"{stage.name} is an output of the program: all of it must be stored", cause=at.call,
+                help=f"leave {stage.name} at root, or do not pass it to create_schedule if nobody needs it",
+            )  # fmt: skip
+        if isinstance(at, AtLoop) and isinstance((host := state.stage_of(at.target)).place, Inlined):
+            raise Refusal(
+                f"{stage.name} is computed at loop {at.loop.name} of {host.name}, so {host.name} must keep its loops",
+                cause=at.call, help=f"call s[{stage.name}].compute_root() or attach it to another stage first",
+            )  # fmt: skip
+
+
+def require_encloses(stage: Stage, at: AtLoop, host: Placed | None, host_stage: Stage, users: tuple[Placed, ...]) -> None:
+    """Every reader of `stage` is inside loop `at.loop` of the host. Raises `Refusal` that lists readers and places."""
+    outside = [u for u in users if not (host is not None and _is_inside(u, host, at))]
+    if host is not None and not outside:
+        return
+    readers = tuple(
+        f"note: {stage.name} is read by {u.stage.name}, computed {_where(u)}"
+        + ("" if any(u is o for o in outside) else ", which is inside")
+        for u in users
+    )
+    places = legal_places(users)
+    listed = ", ".join(f"loop {loop.name} of {owner.name}" for owner, loop in places)
+    names = ", ".join(u.stage.name for u in outside)
+    raise Refusal(
+        f"{stage.name} would be computed at loop {at.loop.name} of {host_stage.name}, but {names} reads it outside that loop"
+        if outside else f"{host_stage.name} does not read {stage.name}",
+        loops=(at.loop,), notes=readers, cause=at.call,
+        help=f"legal places are {listed} and root" if listed else "the only legal place is root",
+    )  # fmt: skip
+
+
+def _is_inside(user: Placed, host: Placed, at: AtLoop) -> bool:
+    return user is host or any(loop.var is at.loop for _, loop in user.path)
+
+
+def _where(user: Placed) -> str:
+    at = user.stage.place
+    return f"at loop {at.loop.name} of {user.path[-1][0].name}" if isinstance(at, AtLoop) else "at root"
+
+
+def legal_places(users: tuple[Placed, ...]) -> tuple[tuple[Stage, Loop], ...]:
+    """The loops that enclose all of `users`, outermost first, up to the first vectorized one."""
+    common: list[tuple[Stage, Loop]] | None = None
+    for user in users:
+        chain = [*user.path, *((user.stage, loop) for loop in user.nest.loops)]
+        if common is None:
+            common = chain
+        else:
+            length = 0
+            while length < min(len(common), len(chain)) and common[length][1].var is chain[length][1].var:
+                length += 1
+            common = common[:length]
+    result: list[tuple[Stage, Loop]] = []
+    for owner, loop in common or ():
+        if loop.annotation == "vectorized":
+            break
+        result.append((owner, loop))
+    return tuple(result)
+
+
+def check_nests(analysis: Analysis) -> None:
+    """The rules on loops inside loops. Raises `Refusal`."""
+    for placed in analysis.placed:
+        stage, nest = placed.stage, placed.nest
+        for owner, loop in placed.path:
+            if loop.annotation == "vectorized":
+                assert isinstance(stage.place, AtLoop)
+                raise Refusal(
+                    f"{stage.name} cannot be computed at or inside loop {loop.name} of {owner.name}: the loop is vectorized,"
+                    " so its iterations are lanes of one instruction",
+                    loops=(loop.var,), cause=_annotation_call(owner, loop) or stage.place.call,
+                    help=f"attach {stage.name} to a loop outside {loop.name}",
+                )  # fmt: skip
+        _check_kinds(placed)
+        if nest.init_before is not None:
+            first = nest.position(nest.init_before)
+            for loop in nest.loops[:first]:
+                if loop.kind == "reduce":
+                    raise Refusal(
+                        f"the initial value of {stage.name} must be stored outside every reduce loop,"
+                        f" but {loop.name} encloses {nest.init_before.name}",
+                        loops=(loop.var, nest.init_before), cause=_decompose_call(stage),
+                        help=f"decompose at {loop.name} or a loop outside it",
+                    )  # fmt: skip
+
+
+def _check_kinds(placed: Placed) -> None:
+    parallel: tuple[Stage, Loop] | None = None
+    vector: Loop | None = None
+    own = [(placed.stage, loop) for loop in placed.nest.loops]
+    for owner, loop in (*placed.path, *own):
+        if loop.annotation == "parallel":
+            if parallel is not None:
+                raise Refusal(
+                    f"parallel loops do not nest: {loop.name} of {owner.name} is inside the parallel loop"
+                    f" {parallel[1].name} of {parallel[0].name}",
+                    loops=(parallel[1].var, loop.var), cause=_annotation_call(owner, loop),
+                    help="fuse the loops and make the fused one parallel, or keep only the outer one parallel",
+                )  # fmt: skip
+            if vector is not None:
+                raise Refusal(
+                    f"the parallel loop {loop.name} is inside the vectorized loop {vector.name}",
+                    loops=(vector.var, loop.var), cause=_annotation_call(owner, loop),
+                    help=f"reorder {loop.name} outside {vector.name} first",
+                )  # fmt: skip
+            parallel = (owner, loop)
+        elif loop.annotation == "vectorized":
+            if vector is not None:
+                raise Refusal(
+                    f"the vectorized loop {loop.name} is inside the vectorized loop {vector.name}",
+                    loops=(vector.var, loop.var), cause=_annotation_call(owner, loop),
+                    help="vectorize only the inner one, or fuse the two first",
+                )  # fmt: skip
+            vector = loop
+
+
+def _annotation_call(stage: Stage, loop: Loop) -> Call | None:
+    for step in reversed(stage.history):
+        if isinstance(step, Annotate) and step.loop is loop.var:
+            return step.call
+    return None
+
+
+def _decompose_call(stage: Stage) -> Call | None:
+    for step in reversed(stage.history):
+        if isinstance(step, Decompose):
+            return step.call
+    return None

@@ -1,0 +1,25 @@
+"""The schedule primitives, one file each. Importing this package registers them as methods of stages."""
+
+from schedule.primitives import (
+    bind,
+    cache_read,
+    cache_write,
+    compute_at,
+    compute_inline,
+    compute_root,
+    decompose_reduction,
+    fuse,
+    parallel,
+    pragma,
+    reorder,
+    set_scope,
+    split,
+    tile,
+    unroll,
+    vectorize,
+)
+
+__all__ = [
+    "bind", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root", "decompose_reduction", "fuse",
+    "parallel", "pragma", "reorder", "set_scope", "split", "tile", "unroll", "vectorize",
+]  # fmt: skip

@@ -1,0 +1,205 @@
+"""From an analysis to the program: loops, blocks and allocations.
+
+    for i_o in 0..4:                 a stage computed at i_o and its memory stand at the start of that loop's body
+      alloc B: ...
+      for i in 0..8: block B
+      for i_i in 0..8: block C
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from schedule.analysis import Analysis, Placed
+from schedule.state import AtLoop, Loop, Stage, State
+from tensorir.buffer import Buffer, Range, Region
+from tensorir.expr import Expr, IterVar, Load, Var, const
+from tensorir.stmt import Allocate, Block, For, Func, Stmt, Store, seq
+from tensorir.te import ComputeOp, ExternOp, compute_block, extern_block, shape_vars
+from tensorir.visit import rewrite_expr, rewrite_stmt, substitute, substitute_stmt
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Storage:
+    """Where a tensor is stored: the buffer, and the stored indices of a logical point."""
+
+    buffer: Buffer
+    place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None
+
+
+class Builder:
+    """Builds programs, remembering templates and nests by what they are made of."""
+
+    def __init__(self) -> None:
+        self._templates: dict[tuple[int, ...], tuple[Block, tuple[object, ...]]] = {}
+        self._nests: dict[tuple[int, ...], tuple[Stmt, tuple[object, ...]]] = {}
+        self._inits: dict[int, tuple[Block, Block, Block]] = {}
+
+    def func(self, analysis: Analysis, params: Sequence[Buffer], dims: Sequence[Var], name: str, outputs: int) -> Func:
+        """The whole program; `params` are tensors (inputs first), given as the buffers that store them."""
+        state = analysis.state
+        body = seq(*[self._nest(analysis, p) for p in analysis.placed if not isinstance(p.stage.place, AtLoop)])
+        for placed in reversed(analysis.placed):
+            if not isinstance(placed.stage.place, AtLoop):
+                body = _allocate(placed.stage, body, params)
+        stored = tuple(_stored(state, p) for p in params)
+        known = [v for v in shape_vars(stored) if not any(v is d for d in dims)]
+        return Func(name, stored, (*dims, *known), body, outputs)
+
+    def _nest(self, analysis: Analysis, placed: Placed) -> Stmt:
+        """The loops of one stage with everything computed inside them."""
+        block = self._template(analysis.state, placed)
+        children = {
+            id(loop.var): analysis.attached(placed, loop.var) for loop in placed.nest.loops
+        }
+        inner = {k: [(p, self._nest(analysis, p)) for p in v] for k, v in children.items() if v}
+        made_from = (placed, block, *(s for nests in inner.values() for _, s in nests))
+        key = tuple(id(m) for m in made_from)
+        found = self._nests.get(key)
+        if found is None:
+            if len(self._nests) > 4096:
+                self._nests.clear()
+            found = self._nests[key] = (self._make_nest(placed, block, inner), made_from)
+        return found[0]
+
+    def _make_nest(self, placed: Placed, block: Block, inner: dict[int, list[tuple[Placed, Stmt]]]) -> Stmt:
+        init_block = None
+        if placed.init_before is not None and block.init is not None:
+            block, init_block = self._decompose(block)
+        body: Stmt = dataclasses.replace(block, bindings=placed.bindings, predicate=placed.guard)
+        loops = placed.nest.loops
+        for position in range(len(loops) - 1, -1, -1):
+            loop = loops[position]
+            nests = inner.get(id(loop.var), [])
+            if nests:
+                body = seq(*[n for _, n in nests], body)
+                for child, _ in reversed(nests):
+                    body = _allocate(child.stage, body)
+            body = _loop(loop, body)
+            if init_block is not None and loop.var is placed.init_before:
+                body = seq(_init_nest(placed, init_block, loops[position:]), body)
+        return body
+
+    def _template(self, state: State, placed: Placed) -> Block:
+        """The block of a stage over the buffers that store its tensors; bindings and predicate are still open."""
+        op = placed.body.op
+        touched = [placed.stage, *_producers(state, placed)]
+        storage: dict[int, Storage] = {}
+        alive: list[object] = [op]
+        for stage in touched:
+            for tensor, buffer, layout in zip(stage.outputs, stage.buffers, stage.layouts, strict=True):
+                if layout is not None or buffer is not tensor:
+                    storage[id(tensor)] = Storage(buffer, None if layout is None else layout.physical_indices)
+                alive += [tensor, buffer, layout]
+        key = tuple(id(a) for a in alive)
+        found = self._templates.get(key)
+        if found is None:
+            if isinstance(op, ExternOp):
+                block = extern_block(op, placed.stage.outputs)
+            else:
+                assert isinstance(op, ComputeOp)
+                block = compute_block(op, placed.stage.outputs)
+            found = self._templates[key] = (_store_in(block, storage) if storage else block, tuple(alive))
+        return found[0]
+
+    def _decompose(self, block: Block) -> tuple[Block, Block]:
+        """The block without its init, and the init as a block of its own over the spatial axes."""
+        found = self._inits.get(id(block))
+        if found is None:
+            assert block.init is not None
+            spatial = [i for i in block.iters if i.kind == "spatial"]
+            fresh = tuple(IterVar(Var(i.name, i.var.dtype), i.begin, i.extent, i.kind) for i in spatial)
+            mapping: dict[Var, Expr] = {a.var: b.var for a, b in zip(spatial, fresh, strict=True)}
+            writes = tuple(
+                Region(w.buffer, tuple(Range(substitute(r.begin, mapping), r.extent) for r in w.ranges))
+                for w in block.writes
+            )
+            init = Block(
+                f"{block.name}_init", fresh, tuple(i.var for i in fresh), const(True), (), writes, None,
+                substitute_stmt(block.init, mapping), block.origins,
+            )  # fmt: skip
+            found = self._inits[id(block)] = (block, dataclasses.replace(block, init=None), init)
+        return found[1:]
+
+
+def _loop(loop: Loop, body: Stmt) -> Stmt:
+    tag = None if loop.thread is None else str(getattr(loop.thread, "tag", loop.thread))
+    return For(loop.var, const(0), loop.extent, loop.annotation, body, tag, loop.pragmas)
+
+
+def _init_nest(placed: Placed, block: Block, loops: Sequence[Loop]) -> Stmt:
+    """The spatial loops among `loops` copied, with their annotations, around the init block."""
+    copied = [(loop, Var(f"{loop.name}_init", loop.var.dtype)) for loop in loops if loop.kind == "spatial"]
+    mapping: dict[Var, Expr] = {loop.var: var for loop, var in copied}
+    spatial = [b for b, axis in zip(placed.bindings, placed.stage.axes, strict=True) if axis.kind == "spatial"]
+    body: Stmt = dataclasses.replace(
+        block,
+        bindings=tuple(substitute(b, mapping) for b in spatial),
+        predicate=substitute(placed.spatial_guard, mapping),
+    )
+    for loop, var in reversed(copied):
+        body = _loop(dataclasses.replace(loop, var=var), body)
+    return body
+
+
+def _allocate(stage: Stage, body: Stmt, params: Sequence[Buffer] = ()) -> Stmt:
+    for tensor, buffer in reversed(tuple(zip(stage.outputs, stage.buffers, strict=True))):
+        if not any(tensor is p for p in params):
+            body = Allocate(buffer, body)
+    return body
+
+
+def _stored(state: State, tensor: Buffer) -> Buffer:
+    stage = state.stage_of(tensor)
+    return next(b for t, b in zip(stage.outputs, stage.buffers, strict=True) if t is tensor)
+
+
+def _producers(state: State, placed: Placed) -> list[Stage]:
+    found: dict[int, Stage] = {}
+    for read in placed.body.reads:
+        producer = state.stage_of(read.tensor)
+        found.setdefault(id(producer), producer)
+    return list(found.values())
+
+
+def _store_in(block: Block, storage: dict[int, Storage]) -> Block:
+    """The block with loads, stores and regions redirected to where the tensors are stored."""
+    memo: dict[Expr, Expr] = {}
+
+    def on_node(e: Expr) -> Expr:
+        if isinstance(e, Load) and (found := storage.get(id(e.buffer))) is not None:
+            indices = e.indices if found.place is None else found.place(e.indices)
+            return Load(found.buffer, indices, e.dtype, e.predicate)
+        return e
+
+    def on_expr(e: Expr) -> Expr:
+        return rewrite_expr(e, on_node, memo)
+
+    def on_stmt(s: Stmt) -> Stmt:
+        if isinstance(s, Store) and (found := storage.get(id(s.buffer))) is not None:
+            indices = s.indices if found.place is None else found.place(s.indices)
+            return Store(found.buffer, indices, s.value, s.predicate)
+        return s
+
+    def on_region(r: Region) -> Region:
+        ranges = tuple(Range(on_expr(x.begin), on_expr(x.extent)) for x in r.ranges)
+        found = storage.get(id(r.buffer))
+        if found is None:
+            return Region(r.buffer, ranges)
+        if found.place is None:
+            return Region(found.buffer, ranges)
+        point = found.place(tuple(x.begin for x in ranges))
+        return Region(found.buffer, tuple(Range(p, const(1)) for p in point))
+
+    def on_body(s: Stmt) -> Stmt:
+        return rewrite_stmt(s, expr=on_expr, stmt=on_stmt)
+
+    return dataclasses.replace(
+        block,
+        reads=tuple(on_region(r) for r in block.reads),
+        writes=tuple(on_region(r) for r in block.writes),
+        init=None if block.init is None else on_body(block.init),
+        body=on_body(block.body),
+    )

@@ -1,0 +1,106 @@
+"""What a producer attached at a loop must compute: the hull of what its consumers read while that loop stands still.
+
+    C[i] = B[i] + B[i + 2], C split by 8, B at i_o     ->   B on i_o*8 .. i_o*8 + 10
+
+The hull may leave the tensor (padding behind a condition, a guarded tail); then the caller guards the points.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from schedule.replay import axis_ranges, constant
+from schedule.state import Loop, Stage
+from tensorir.arith import Analyzer
+from tensorir.arith.regions import index_range, union_ranges
+from tensorir.buffer import Range
+from tensorir.expr import Expr, IterVar, Var, const, less_equal
+from tensorir.visit import free_vars
+
+if TYPE_CHECKING:
+    from schedule.analysis import Placed
+
+Domain = tuple[tuple[Expr, Expr], ...]
+"""(begin, extent) of each axis, spatial axes first."""
+
+
+def tensor_domain(axes: tuple[IterVar, ...]) -> Domain:
+    """The whole domain of an operation."""
+    return tuple((a.begin, a.extent) for a in axes)
+
+
+def required_domain(
+    stage: Stage, path: tuple[tuple[Stage, Loop], ...], users: tuple[Placed, ...]
+) -> tuple[Domain, tuple[bool, ...]]:
+    """The domain of `stage` computed inside the loops of `path`, and for each axis whether it may leave the tensor."""
+    analyzer = Analyzer()
+    for _, loop in path:
+        analyzer.bind(loop.var, const(0), loop.extent)
+    fixed = [loop.var for _, loop in path]
+    rank = len(stage.outputs[0].shape)
+    ranges: list[Range | None] | None = None
+    for user in users:
+        for read in _read_ranges(stage, user, fixed, rank):
+            ranges = read if ranges is None else [_union(a, b, analyzer) for a, b in zip(ranges, read, strict=True)]
+    domain: list[tuple[Expr, Expr]] = []
+    may_leave: list[bool] = []
+    for number, axis in enumerate(stage.axes):
+        found = ranges[number] if ranges is not None and number < rank else None
+        begin, extent = axis.begin, axis.extent
+        leaves = False
+        if found is not None and _is_usable(found, fixed, axis, analyzer):
+            begin, extent = analyzer.simplify(found.begin), analyzer.simplify(found.extent)
+            leaves = not (
+                analyzer.prove(less_equal(axis.begin, begin))
+                and analyzer.prove(less_equal(begin + extent, axis.begin + axis.extent))
+            )
+        domain.append((begin, extent))
+        may_leave.append(leaves)
+    return tuple(domain), tuple(may_leave)
+
+
+def _read_ranges(stage: Stage, user: Placed, fixed: list[Var], rank: int) -> list[list[Range | None]]:
+    """The range of each dimension that each read of `user` covers; None where nothing is known."""
+    still = {id(v) for v in fixed}
+    own = axis_ranges(user.nest, fixed)
+    env: dict[Var, Range] = {}
+    for axis, root, (begin, _) in zip(user.stage.axes, user.stage.roots, user.domain, strict=True):
+        low, extent = own[root]
+        env[axis.var] = Range(begin + low, extent)
+    running = {loop.var: Range(const(0), loop.extent) for _, loop in user.path if id(loop.var) not in still}
+    result: list[list[Range | None]] = []
+    for read in user.body.reads:
+        if not any(t is read.tensor for t in stage.outputs):
+            continue
+        if read.indices is None:
+            result.append([None] * rank)
+            continue
+        result.append([_relax(index_range(index, env), running) for index in read.indices])
+    return result
+
+
+def _relax(found: Range | None, running: dict[Var, Range]) -> Range | None:
+    """The range when the loops of `running`, on which it depends, run too."""
+    if found is None or not running:
+        return found
+    if any(v in running for v in free_vars(found.extent)):
+        return None
+    moved = index_range(found.begin, running)
+    return None if moved is None else Range(moved.begin, moved.extent + found.extent - 1)
+
+
+def _union(a: Range | None, b: Range | None, analyzer: Analyzer) -> Range | None:
+    return None if a is None or b is None else union_ranges((a, b), analyzer)
+
+
+def _is_usable(found: Range, fixed: list[Var], axis: IterVar, analyzer: Analyzer) -> bool:
+    """Whether a range is worth more than the whole axis: known in the loops around, and smaller."""
+    extent = constant(analyzer.simplify(found.extent))
+    whole = constant(axis.extent)
+    if extent is not None and whole is not None:
+        return extent < whole
+    if analyzer.prove(less_equal(axis.extent, found.extent)):
+        return False
+    allowed = {id(v) for v in (*fixed, *free_vars(axis.extent))}
+    known = {id(v) for v in (*free_vars(found.begin), *free_vars(found.extent))}
+    return known <= allowed or extent is not None
