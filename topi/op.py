@@ -78,13 +78,15 @@ def input_value(index: int, default: AttrValue = None, convert: Callable[[Any], 
 class Onnx:
     """How one ONNX operator becomes this op: `since` is the schema version from which this entry holds (the entry with
     the largest `since` not above the model's schema version is taken). `inputs` are the ONNX input positions that are
-    our tensor operands in order (None: all of them). `attrs` says where each of our attributes comes from."""
+    our tensor operands in order (None: all of them). `attrs` says where each of our attributes comes from. `rank`, if
+    given, is the rank operand 0 must have for this op to be the one meant (Conv is conv1d, conv2d or conv3d)."""
 
     op_type: str
     since: int = 1
     attrs: Mapping[str, Attribute | InputValue | Fixed] = field(default_factory=dict)
     inputs: tuple[int, ...] | None = None
     domain: str = ""
+    rank: int | None = None
 
 
 # ------------------------------------------------------------------------------------------------------------- the op
@@ -102,7 +104,7 @@ class Case:
     tolerance: float = 1e-5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TensorSpec:
     """Shape (of LOGICAL dimensions), dtype and layout of a value."""
 
@@ -111,7 +113,7 @@ class TensorSpec:
     layout: Layout
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One application of an op inside a group: logical operand and result specs and attributes. `constant` tells which
     operands are known at compile time."""
@@ -123,7 +125,7 @@ class Call:
     constant: tuple[bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Implementation:
     """One way to compute an op on a target (core: operators and groups).
 

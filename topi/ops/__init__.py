@@ -1,0 +1,1 @@
+"""One file an op, or a table a family."""

@@ -1,0 +1,232 @@
+"""Normalisations: batch (inference and training), layer, instance, group, RMS, and local response."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tensorir import te
+from tensorir.expr import Expr, const
+from tensorir.te import Tensor
+from topi.broadcast import read
+from topi.op import Onnx, OpError, attribute, op
+from topi.ops.reduce import reduced
+from topi.ops.shape import normalize_axis
+
+
+@op("batch_norm", onnx=[], in_place=(0,))
+def batch_norm(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, /, *, epsilon: float = 1e-5
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias by channel (axis 1), with the given statistics."""
+    if len(x.shape) < 2:
+        raise OpError(f"batch_norm: data has {len(x.shape)} dimensions, at least 2 are needed")
+
+    def element(*i: Expr) -> Expr:
+        c = i[1]
+        return (x(*i) - mean(c)) / te.sqrt(variance(c) + epsilon) * scale(c) + bias(c)
+
+    return te.compute(x.shape, element, name="batch_norm")
+
+
+def _channels(v: Any, rank: int) -> Any:
+    return v.reshape(1, -1, *(1,) * (rank - 2))
+
+
+@batch_norm.reference
+def _batch_norm(x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5) -> Any:
+    s, b, m, v = (_channels(t, x.ndim) for t in (scale, bias, mean, variance))
+    return (x - m) / np.sqrt(v + np.float32(epsilon)) * s + b
+
+
+batch_norm.case([(2, 5, 4, 3), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
+batch_norm.case([(2, 5), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
+
+
+def _moments(x: Tensor, axes: Sequence[int], name: str) -> tuple[Tensor, Tensor]:
+    """Mean and (biased) variance over axes, kept as size 1; the variance of centred elements, so that nothing cancels."""
+    places = tuple(axes)
+
+    def over(total: Expr, count: Expr) -> Expr:
+        return total / count.astype(total.dtype)
+
+    def kept(i: Sequence[Expr]) -> list[Expr]:
+        return [const(0) if n in places else v for n, v in enumerate(i)]
+
+    mean = reduced(x, places, True, f"{name}_mean", te.sum, after=over)
+    centred = te.compute(x.shape, lambda *i: x(*i) - mean(*kept(i)), name=f"{name}_centred")
+    variance = reduced(centred, places, True, f"{name}_variance", te.sum, lambda v: v * v, over)
+    return mean, variance
+
+
+@op("batch_norm_training", training=True)
+def batch_norm_training(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, /, *, epsilon: float = 1e-5,
+    momentum: float = 0.9,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Batch normalisation by the statistics of this batch; also the running mean and variance updated by `momentum`."""
+    axes = tuple(n for n in range(len(x.shape)) if n != 1)
+    m, v = _moments(x, axes, "batch_norm")
+
+    def at(c: Expr) -> list[Expr]:
+        return [c if n == 1 else const(0) for n in range(len(x.shape))]
+
+    y = te.compute(
+        x.shape,
+        lambda *i: (x(*i) - m(*at(i[1]))) / te.sqrt(v(*at(i[1])) + epsilon) * scale(i[1]) + bias(i[1]),
+        name="batch_norm_training",
+    )
+    one = const(1.0, x.dtype)
+    keep = const(momentum, x.dtype)
+    running_mean = te.compute(
+        mean.shape, lambda c: mean(c) * keep + m(*at(c)) * (one - keep), name="running_mean"
+    )
+    running_variance = te.compute(
+        variance.shape, lambda c: variance(c) * keep + v(*at(c)) * (one - keep), name="running_variance"
+    )
+    return y, running_mean, running_variance
+
+
+@batch_norm_training.reference
+def _batch_norm_training(
+    x: Any, scale: Any, bias: Any, mean: Any, variance: Any, *, epsilon: float = 1e-5, momentum: float = 0.9
+) -> Any:
+    axes = tuple(n for n in range(x.ndim) if n != 1)
+    m, v = x.mean(axes), x.var(axes)
+    y = (x - _channels(m, x.ndim)) / np.sqrt(_channels(v, x.ndim) + epsilon)
+    y = y * _channels(scale, x.ndim) + _channels(bias, x.ndim)
+    return y, mean * momentum + m * (1 - momentum), variance * momentum + v * (1 - momentum)
+
+
+batch_norm_training.case([(2, 5, 4, 3), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
+
+
+@op(
+    "layer_norm",
+    onnx=[Onnx("LayerNormalization", 17, {"axis": attribute("axis", -1), "epsilon": attribute("epsilon", 1e-5)})],
+)
+def layer_norm(
+    x: Tensor, scale: Tensor, bias: Tensor | None = None, /, *, axis: int = -1, epsilon: float = 1e-5
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias over `axis` and all that follow."""
+    place = normalize_axis("layer_norm", axis, len(x.shape))
+    axes = tuple(range(place, len(x.shape)))
+    mean, variance = _moments(x, axes, "layer_norm")
+
+    def element(*i: Expr) -> Expr:
+        kept = [const(0) if n in axes else v for n, v in enumerate(i)]
+        y = (x(*i) - mean(*kept)) / te.sqrt(variance(*kept) + epsilon) * read(scale, i)
+        return y if bias is None else y + read(bias, i)
+
+    return te.compute(x.shape, element, name="layer_norm")
+
+
+@layer_norm.reference
+def _layer_norm(x: Any, scale: Any, bias: Any = None, *, axis: int = -1, epsilon: float = 1e-5) -> Any:
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    y = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon) * scale
+    return y if bias is None else y + bias
+
+
+layer_norm.case([(3, 5, 37), (37,), (37,)])
+layer_norm.case([(3, 5, 7), (5, 7)], axis=1)
+
+
+@op("rms_norm", onnx=[Onnx("RMSNormalization", 23, {"axis": attribute("axis", -1), "epsilon": attribute("epsilon", 1e-5)})])
+def rms_norm(x: Tensor, scale: Tensor, /, *, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
+    """x / sqrt(mean of x squared + epsilon) * scale over `axis` and all that follow."""
+    place = normalize_axis("rms_norm", axis, len(x.shape))
+    axes = tuple(range(place, len(x.shape)))
+    square = reduced(
+        x, axes, True, "rms_norm_square", te.sum, lambda v: v * v, lambda total, n: total / n.astype(total.dtype)
+    )
+
+    def element(*i: Expr) -> Expr:
+        kept = [const(0) if n in axes else v for n, v in enumerate(i)]
+        return x(*i) / te.sqrt(square(*kept) + epsilon) * read(scale, i)
+
+    return te.compute(x.shape, element, name="rms_norm")
+
+
+@rms_norm.reference
+def _rms_norm(x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5) -> Any:
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    return x / np.sqrt((x * x).mean(axes, keepdims=True) + epsilon) * scale
+
+
+rms_norm.case([(3, 5, 37), (37,)])
+
+
+@op("instance_norm", onnx=[Onnx("InstanceNormalization", 1, {"epsilon": attribute("epsilon", 1e-5)})])
+def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, epsilon: float = 1e-5) -> Tensor:
+    """Each image's channel normalised by its own mean and variance over the spatial axes."""
+    axes = tuple(range(2, len(x.shape)))
+    mean, variance = _moments(x, axes, "instance_norm")
+
+    def element(*i: Expr) -> Expr:
+        kept = [const(0) if n in axes else v for n, v in enumerate(i)]
+        return (x(*i) - mean(*kept)) / te.sqrt(variance(*kept) + epsilon) * scale(i[1]) + bias(i[1])
+
+    return te.compute(x.shape, element, name="instance_norm")
+
+
+@instance_norm.reference
+def _instance_norm(x: Any, scale: Any, bias: Any, *, epsilon: float = 1e-5) -> Any:
+    axes = tuple(range(2, x.ndim))
+    y = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + epsilon)
+    return y * _channels(scale, x.ndim) + _channels(bias, x.ndim)
+
+
+instance_norm.case([(2, 3, 5, 7), (3,), (3,)])
+
+
+@op(
+    "lrn",
+    onnx=[
+        Onnx(
+            "LRN", 1,
+            {
+                "size": attribute("size"),
+                "alpha": attribute("alpha", 1e-4),
+                "beta": attribute("beta", 0.75),
+                "bias": attribute("bias", 1.0),
+            },
+        )
+    ],
+)  # fmt: skip
+def lrn(x: Tensor, /, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Tensor:
+    """x / (bias + alpha / size * sum of squares over `size` neighbouring channels) ** beta."""
+    k = te.reduce_axis(size, "k")
+    low = (size - 1) // 2
+
+    def square(n: Expr, c: Expr, *p: Expr) -> Expr:
+        channel = c + k.var - low
+        inside = te.logical_and(channel >= 0, channel < x.shape[1])
+        return te.sum(x(n, channel, *p) * x(n, channel, *p), axis=k, where=inside)
+
+    total = te.compute(x.shape, square, name="lrn_square")
+
+    def element(*i: Expr) -> Expr:
+        base = total(*i) * const(alpha / size, x.dtype) + const(bias, x.dtype)
+        if beta == 0.75:
+            root = te.sqrt(base)
+            return x(*i) / (root * te.sqrt(root))
+        return x(*i) / te.power(base, const(beta, x.dtype))
+
+    return te.compute(x.shape, element, name="lrn")
+
+
+@lrn.reference
+def _lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
+    total = np.zeros_like(x)
+    low = (size - 1) // 2
+    for c in range(x.shape[1]):
+        total[:, c] = (x[:, max(0, c - low) : min(x.shape[1], c - low + size)] ** 2).sum(1)
+    return x / (bias + alpha / size * total) ** beta
+
+
+lrn.case([(2, 7, 3, 5)], size=5, alpha=0.1)
+lrn.case([(2, 7, 3, 5)], size=3, alpha=0.1, beta=0.5)
+
