@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -143,7 +143,11 @@ class Expr(Operators):
         return expr_text(self)
 
 
-def node(cls: type) -> Any:
+_Node = TypeVar("_Node")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(cls: type[_Node]) -> type[_Node]:
     """Class decorator of every IR node: frozen, slotted, compared and hashed by identity, repr kept."""
     return dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
 
