@@ -118,7 +118,7 @@ class Lint(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in ("index", "count", "remove") and node.args:
-            if self.kind(function.value) == "many" or self.kind(node.args[0]) == "one":
+            if self.kind(function.value) == "many":
                 self.fault(node, f"{function.attr} compares with ==: {ast.unparse(node)}")
         self.generic_visit(node)
 
@@ -177,7 +177,7 @@ class Loop:
         "def f(a: Var): return a in (x, y)",
         "def f(a, many: tuple[Var, ...]): return a in many",
         "def f(many: list[Expr], a): return many.index(a)",
-        "def f(a: Var, many): many.remove(a)",
+        "def f(a, many: list[Var]): many.remove(a)",
         "def f(many: tuple[Expr, ...], other): return many == other",
         "def f(loop): return loop.extent == 1",
         "def f(loop, v): return v not in loop.axes",
