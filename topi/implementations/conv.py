@@ -1,0 +1,398 @@
+"""Convolution over blocked channels: the direct algorithm, and depthwise.
+
+data     (N, C/b, H, W, b), or (N, C, H, W) for few input channels
+weight   (O/B, C/b, KH, KW, b, B), packed once at compile time
+result   (N, O/B, OH, OW, B)
+
+b and B are the vector width. A register tile of points x output blocks is accumulated over all input channels and
+kernel positions; bias and the group's elementwise epilogue are applied to the tile before it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from schedule import Schedule, create_schedule
+from tensorir import te
+from tensorir.expr import Const, Expr, const
+from tensorir.layout import Layout
+from tensorir.target import Target
+from tensorir.te import ComputeOp, Tensor
+from topi.group import Group
+from topi.implementations.tiles import Tile, choose_tiles, fill, lanes
+from topi.op import Call, Implementation
+from topi.ops.conv import conv1d, conv2d, conv_window
+from topi.window import Window, inside, is_padded
+
+
+def _size(e: Expr) -> int | None:
+    return int(e.value) if isinstance(e, Const) else None
+
+
+def _sizes(shape: Sequence[Expr]) -> list[int | None]:
+    return [_size(e) for e in shape]
+
+
+def _operand(call: Call, number: int) -> tuple[Expr, ...]:
+    spec = call.inputs[number]
+    assert spec is not None
+    return spec.shape
+
+
+def call_window(call: Call) -> Window:
+    """The window of a convolution call."""
+    return conv_window(_operand(call, 0), _operand(call, 1), call.attrs, call.op.name)
+
+
+def _axes(rank: int) -> str:
+    return {3: "W", 4: "HW", 5: "DHW"}[rank]
+
+
+def _blocked(rank: int, block: int) -> Layout:
+    return Layout.parse(f"NC{_axes(rank)}{block}c", logical=f"NC{_axes(rank)}")
+
+
+def _common_reason(call: Call, target: Target) -> str | None:
+    spec = call.inputs[0]
+    assert spec is not None
+    if str(spec.dtype) != "float32":
+        return f"dtype is {spec.dtype}, not float32"
+    if lanes(target, spec.dtype) < 4:
+        return "the target has no vectors"
+    if any(s is None for s in _sizes(_operand(call, 1))):
+        return "the weight's shape is symbolic"
+    if not call.constant[1]:
+        return "the weight is not known at compile time"
+    if any(s is None for s in _sizes(_operand(call, 0)[2:])):
+        return "spatial extents are symbolic"
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------ direct
+
+
+def _direct_applicable(call: Call, target: Target) -> str | None:
+    reason = _common_reason(call, target)
+    if reason is not None:
+        return reason
+    groups = call.attrs.get("groups", 1)
+    out, per_group = _sizes(_operand(call, 1))[:2]
+    assert out is not None and per_group is not None
+    if groups > 1:
+        spec = call.inputs[0]
+        assert spec is not None
+        block = lanes(target, spec.dtype)
+        if per_group % block or (out // groups) % block:
+            return f"groups of {per_group} to {out // groups} channels are not multiples of {block}"
+    return None
+
+
+def _plain_input(call: Call, block: int) -> bool:
+    """Few input channels are read in plain layout: padding them to a block would waste most of the work."""
+    channels = _size(_operand(call, 0)[1])
+    return channels is not None and channels < block and channels % block != 0
+
+
+def _direct_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None, ...], tuple[Layout, ...]]:
+    spec = call.inputs[0]
+    assert spec is not None
+    block, rank = lanes(target, spec.dtype), len(spec.shape)
+    spatial = _axes(rank)
+    plain = _plain_input(call, block)
+    data = Layout.plain(rank) if plain else _blocked(rank, block)
+    kernel = f"OI{spatial}{block}o" if plain else f"OI{spatial}{block}i{block}o"
+    weight = Layout.parse(kernel, logical=f"OI{spatial}")
+    bias = Layout.parse(f"O{block}o", logical="O")
+    wanted: list[Layout | None] = [data, weight, bias]
+    return tuple(wanted[: len(call.inputs)]), (_blocked(rank, block),)
+
+
+def _pad_stage(data: Tensor, window: Window, spatial: int, first: int) -> Tensor:
+    """The input with zeros around its spatial axes, which start at axis `first`."""
+    shape = list(data.shape)
+    extents = [data.shape[first + n] for n in range(spatial)]
+    for n in range(spatial):
+        reach = (window.result[n] - 1) * window.strides[n] + (window.kernel[n] - 1) * window.dilations[n] + 1
+        shape[first + n] = reach
+
+    def element(*i: Expr) -> Expr:
+        place = list(i)
+        conditions: list[Expr] = []
+        for n in range(spatial):
+            place[first + n] = i[first + n] - window.before[n]
+            conditions += inside(window, n, place[first + n], extents[n])
+        return te.if_then_else(te.logical_and(*conditions), data(*place), const(0, data.dtype))
+
+    return te.compute(shape, element, name="padded")
+
+
+def _direct_compute(call: Call, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    window = call_window(call)
+    plain = len(data.shape) == len(_operand(call, 0))
+    spatial = len(window.kernel)
+    source, offset = data, window.before
+    if is_padded(window):
+        source, offset = _pad_stage(data, window, spatial, 2), tuple(const(0) for _ in window.before)
+    groups = call.attrs.get("groups", 1)
+    out_blocks = weight.shape[0]
+    blocks_per_group = _size(out_blocks) // groups  # type: ignore[operator]
+    in_blocks = weight.shape[1]
+    outer = te.reduce_axis(in_blocks, "ic")
+    taps = [te.reduce_axis(k, f"k{'dhw'[3 - spatial + n]}") for n, k in enumerate(window.kernel)]
+    inner = None if plain else te.reduce_axis(weight.shape[-2], "ici")
+    lane = weight.shape[-1]
+
+    def element(n: Expr, o: Expr, *rest: Expr) -> Expr:
+        point, oi = rest[:-1], rest[-1]
+        places = [
+            p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)
+        ]
+        group = const(0) if groups == 1 else o // blocks_per_group
+        channel = group * in_blocks + outer.var
+        tap_vars = [t.var for t in taps]
+        if inner is None:
+            return te.sum(source(n, channel, *places) * weight(o, outer.var, *tap_vars, oi), axis=[outer, *taps])
+        value = source(n, channel, *places, inner.var) * weight(o, outer.var, *tap_vars, inner.var, oi)
+        return te.sum(value, axis=[outer, *taps, inner])
+
+    result = te.compute((data.shape[0], out_blocks, *window.result, lane), element, name="conv")
+    if bias is None:
+        return result
+    return te.compute(result.shape, lambda *i: result(*i) + bias(i[1], i[-1]), name="conv_bias")
+
+
+def _is_pointwise(window: Window) -> bool:
+    """1x1 with stride 1 and no padding: spatial axes may be walked as one."""
+    return (
+        all(_size(k) == 1 for k in window.kernel) and all(s == 1 for s in window.strides) and not is_padded(window)
+    )
+
+
+def _direct_configs(group: Group, target: Target) -> list[Tile]:
+    anchor = group.anchor
+    assert anchor is not None
+    window = call_window(anchor.call)
+    extents = [_size(r) or 1 for r in window.result]
+    blocks = _size(anchor.outputs[0].shape[1]) or 1
+    groups = anchor.call.attrs.get("groups", 1)
+    points = 1
+    for e in extents:
+        points *= e
+    if _is_pointwise(window):
+        return choose_tiles(1, points, blocks // groups, target)
+    rows = extents[-2] if len(extents) > 1 else 1
+    return choose_tiles(rows, extents[-1], blocks // groups, target)
+
+
+def split_stages(group: Group) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
+    """(accumulator, output, stages between them, stages before the accumulator) of a group with one output."""
+    from tensorir.te import PlaceholderOp, collect_operations, input_tensors
+
+    anchor = group.anchor
+    assert anchor is not None and len(group.outputs) == 1
+    accumulator = _reduction_tensor(anchor.outputs[0])
+    before = {id(op) for op in collect_operations([accumulator])}
+    tensors: dict[int, Tensor] = {}
+    order = collect_operations(list(group.outputs))
+    for op in order:
+        for t in input_tensors(op):
+            tensors.setdefault(id(t.op), t)
+    middle = [
+        tensors[id(op)]
+        for op in order
+        if id(op) not in before and op is not group.outputs[0].op and not isinstance(op, PlaceholderOp)
+    ]
+    early = [
+        tensors[id(op)]
+        for op in order
+        if id(op) in before and op is not accumulator.op and not isinstance(op, PlaceholderOp)
+    ]
+    return accumulator, group.outputs[0], middle, early
+
+
+def _reduction_tensor(t: Tensor) -> Tensor:
+    """The contraction stage among the stages that make `t`."""
+    from tensorir.te import input_tensors
+
+    stack = [t]
+    while stack:
+        top = stack.pop()
+        if isinstance(top.op, ComputeOp) and top.op.reduce_axes:
+            return top
+        stack.extend(input_tensors(top.op))
+    raise AssertionError("a contraction has no reduction stage")
+
+
+def _loops(s: Schedule, t: Tensor) -> list[Any]:
+    return list(s[t].op.axis)  # type: ignore[attr-defined]
+
+
+def schedule_direct(group: Group, target: Target, tile: Tile) -> Schedule:
+    """Tiles of points x blocks in registers; parallel over images, block tiles and rows."""
+    accumulator, output, middle, early = split_stages(group)
+    anchor = group.anchor
+    assert anchor is not None
+    window = call_window(anchor.call)
+    s = create_schedule([output])
+    for t in middle:
+        s[t].compute_inline()
+    if accumulator is output:
+        accumulator = s.cache_write(output, "register")
+    else:
+        s[accumulator].set_scope("register")
+    for t in early:
+        _schedule_pad(s, t, target)
+    axes = _loops(s, output)
+    n, ob, lane = axes[0], axes[1], axes[-1]
+    point = axes[2:-1]
+    if _is_pointwise(window) and len(point) > 1:
+        column = point[0]
+        for p in point[1:]:
+            column = s[output].fuse(column, p)
+        point = [column]
+    ob_o, ob_i = s[output].split(ob, factor=tile.blocks)
+    x_o, x_i = s[output].split(point[-1], factor=tile.columns)
+    inner_points = [x_i]
+    outer_points = [*point[:-1], x_o]
+    if len(point) > 1 and tile.rows > 1:
+        y_o, y_i = s[output].split(point[-2], factor=tile.rows)
+        outer_points[-2] = y_o
+        inner_points = [y_i, x_i]
+    s[output].reorder(n, ob_o, *outer_points, ob_i, *inner_points, lane)
+    parallel = n
+    for loop in (ob_o, *outer_points[:-1]):
+        parallel = s[output].fuse(parallel, loop)
+    if len(outer_points) == 1:
+        parallel = s[output].fuse(parallel, x_o)
+    s[output].parallel(parallel)
+    for loop in (ob_i, *inner_points):
+        s[output].unroll(loop)
+    s[output].vectorize(lane)
+    attach = parallel if len(outer_points) == 1 else x_o
+    accumulate_in_registers(s, accumulator, output, attach, _size(output.shape[-1]) or 1)
+    return s
+
+
+def accumulate_in_registers(s: Schedule, accumulator: Tensor, output: Tensor, attach: Any, width: int) -> None:
+    """The accumulator at loop `attach` of the output: reduction loops outside the register tile, which is unrolled
+    with its lanes vectorised by `width`."""
+    s[accumulator].compute_at(s[output], attach)
+    axes = _loops(s, accumulator)
+    reduction = list(s[accumulator].op.reduce_axis)  # type: ignore[attr-defined]
+    lane = axes[-1]
+    unrolled = axes[:-1]
+    if _size(accumulator.shape[-1]) != width:
+        vector, lane = s[accumulator].split(lane, factor=width)
+        unrolled.append(vector)
+    s[accumulator].reorder(*reduction, *unrolled, lane)
+    for loop in unrolled:
+        s[accumulator].unroll(loop)
+    s[accumulator].vectorize(lane)
+    s[accumulator].decompose_reduction(reduction[0])
+
+
+def _schedule_pad(s: Schedule, t: Tensor, target: Target) -> None:
+    """The padded copy: parallel over images and channels, vectorised over the innermost axis."""
+    axes = _loops(s, t)
+    s[t].parallel(s[t].fuse(axes[0], axes[1]))
+    extent = _size(t.shape[-1])
+    width = lanes(target, t.dtype)
+    if extent == width:
+        s[t].vectorize(axes[-1])
+    elif extent is None or extent > width:
+        _, inner = s[t].split(axes[-1], factor=width)
+        s[t].vectorize(inner)
+
+
+def _work(call: Call) -> float:
+    """Multiply-adds of the call; symbolic extents count as 1."""
+    total = 1.0
+    for e in call.outputs[0].shape:
+        total *= _size(e) or 1
+    for e in _operand(call, 1)[1:]:
+        total *= _size(e) or 1
+    return total
+
+
+def _direct_cost(call: Call, target: Target) -> float:
+    spec = call.inputs[0]
+    assert spec is not None
+    block = lanes(target, spec.dtype)
+    channels, out = _size(spec.shape[1]) or 1, _size(call.outputs[0].shape[1]) or 1
+    waste = fill(out, block) * (1.0 if _plain_input(call, block) else fill(channels, block))
+    return _work(call) / (block * 2e9 * 0.9 * waste)
+
+
+# --------------------------------------------------------------------------------------------------------- depthwise
+
+
+def _depthwise_applicable(call: Call, target: Target) -> str | None:
+    reason = _common_reason(call, target)
+    if reason is not None:
+        return reason
+    out, per_group = _sizes(_operand(call, 1))[:2]
+    if per_group != 1 or call.attrs.get("groups", 1) != out or out == 1:
+        return "not depthwise"
+    return None
+
+
+def _depthwise_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None, ...], tuple[Layout, ...]]:
+    spec = call.inputs[0]
+    assert spec is not None
+    block, rank = lanes(target, spec.dtype), len(spec.shape)
+    weight = Layout.parse(f"OI{_axes(rank)}{block}o", logical=f"OI{_axes(rank)}")
+    wanted: list[Layout | None] = [_blocked(rank, block), weight, Layout.parse(f"O{block}o", logical="O")]
+    return tuple(wanted[: len(call.inputs)]), (_blocked(rank, block),)
+
+
+def _depthwise_compute(call: Call, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    window = call_window(call)
+    spatial = len(window.kernel)
+    source, offset = data, window.before
+    if is_padded(window):
+        source, offset = _pad_stage(data, window, spatial, 2), tuple(const(0) for _ in window.before)
+    taps = [te.reduce_axis(k, f"k{'dhw'[3 - spatial + n]}") for n, k in enumerate(window.kernel)]
+
+    def element(n: Expr, c: Expr, *rest: Expr) -> Expr:
+        point, lane = rest[:-1], rest[-1]
+        places = [
+            p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)
+        ]
+        return te.sum(source(n, c, *places, lane) * weight(c, const(0), *[t.var for t in taps], lane), axis=taps)
+
+    result = te.compute((data.shape[0], weight.shape[0], *window.result, weight.shape[-1]), element, name="depthwise")
+    if bias is None:
+        return result
+    return te.compute(result.shape, lambda *i: result(*i) + bias(i[1], i[-1]), name="depthwise_bias")
+
+
+def _depthwise_configs(group: Group, target: Target) -> list[Tile]:
+    anchor = group.anchor
+    assert anchor is not None
+    columns = _size(call_window(anchor.call).result[-1]) or 1
+    widths = sorted(range(1, min(columns, 14) + 1), key=lambda c: (-fill(columns, c) * min(1.0, c / 8), -c))
+    return [Tile(1, c, 1) for c in widths[:4]]
+
+
+def _depthwise_cost(call: Call, target: Target) -> float:
+    spec = call.inputs[0]
+    assert spec is not None
+    block = lanes(target, spec.dtype)
+    return _work(call) / (block * 2e9 * 0.5 * fill(_size(spec.shape[1]) or 1, block))
+
+
+for _op in (conv1d, conv2d):
+    _op.implementation(
+        Implementation(
+            "direct", ("llvm",), _direct_applicable, _direct_layouts, _direct_compute, schedule_direct, _direct_configs,
+            _direct_cost,
+        )
+    )  # fmt: skip
+    _op.implementation(
+        Implementation(
+            "depthwise", ("llvm",), _depthwise_applicable, _depthwise_layouts, _depthwise_compute, schedule_direct,
+            _depthwise_configs, _depthwise_cost,
+        )
+    )  # fmt: skip
+

@@ -1,0 +1,283 @@
+"""Matrix products with the right operand packed into panels: (N/F, K, F), F a few vectors wide.
+
+A register tile of rows x F is accumulated over all of K, so that partial sums never leave the registers; rows of the
+left operand are read as they lie. A right operand known at compile time is packed then; another one is packed in the
+kernel, panel by panel, before it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from schedule import Schedule, create_schedule
+from tensorir import te
+from tensorir.expr import Const, Expr, const, floordiv, floormod
+from tensorir.layout import Layout
+from tensorir.target import Target
+from tensorir.te import Tensor
+from topi.broadcast import broadcast_index, read
+from topi.group import Group
+from topi.implementations.conv import accumulate_in_registers, split_stages
+from topi.implementations.tiles import Tile, accumulator_limit, efficiency, fill, lanes
+from topi.op import Call, Implementation
+from topi.ops.matmul import dense, gemm, matmul
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """A product as rows, columns and depth: which axis of the right operand is N, and the leading batch axes."""
+
+    rows: Expr
+    columns: Expr
+    depth: Expr
+    right_columns_first: bool
+    lead: tuple[Expr, ...]
+    right_lead: tuple[Expr, ...]
+
+
+def _size(e: Expr) -> int | None:
+    return int(e.value) if isinstance(e, Const) else None
+
+
+def describe(call: Call) -> Product | str:
+    """The product a call stands for, or why it is not one that is packed."""
+    a, b = call.inputs[0], call.inputs[1]
+    assert a is not None and b is not None
+    if len(a.shape) < 2 or len(b.shape) < 2:
+        return "an operand is a vector"
+    lead = tuple(a.shape[:-2])
+    if call.op is dense:
+        return Product(a.shape[-2], b.shape[0], a.shape[-1], True, lead, ())
+    if call.op is gemm:
+        if call.attrs.get("trans_a"):
+            return "the left operand is transposed"
+        first = bool(call.attrs.get("trans_b"))
+        return Product(a.shape[0], b.shape[0 if first else 1], a.shape[1], first, (), ())
+    result = tuple(call.outputs[0].shape[:-2])
+    return Product(a.shape[-2], b.shape[-1], a.shape[-1], False, result, tuple(b.shape[:-2]))
+
+
+def _panel(call: Call, target: Target) -> int:
+    """Vectors in a panel: few rows want many, to have enough sums under way; many rows share them."""
+    product = describe(call)
+    assert isinstance(product, Product)
+    spec = call.inputs[0]
+    assert spec is not None
+    width = lanes(target, spec.dtype)
+    rows, columns = _size(product.rows), _size(product.columns)
+    vectors = 1 if columns is None else max(1, -(-columns // width))
+    wanted = 8 if rows is not None and rows <= 2 else 4 if rows is not None and rows <= 6 else 2
+    wanted = min(wanted, vectors, max(1, target.vector_registers // 3))
+    best = max(range(1, wanted + 1), key=lambda v: (round(fill(vectors, v), 2) * min(1.0, v / wanted + 0.5), v))
+    return best * width
+
+
+def _reason(call: Call, target: Target) -> str | None:
+    spec = call.inputs[0]
+    assert spec is not None
+    if str(spec.dtype) not in ("float32", "float64"):
+        return f"dtype is {spec.dtype}"
+    if lanes(target, spec.dtype) < 2:
+        return "the target has no vectors"
+    product = describe(call)
+    if isinstance(product, str):
+        return product
+    if _size(product.columns) is None or _size(product.depth) is None:
+        return "columns or depth are symbolic"
+    if _size(product.depth) == 0 or _size(product.columns) == 0:
+        return "the product is empty"
+    return None
+
+
+def _constant_applicable(call: Call, target: Target) -> str | None:
+    reason = _reason(call, target)
+    if reason is not None:
+        return reason
+    right = call.inputs[1]
+    assert right is not None
+    if not call.constant[1]:
+        return "the right operand is not known at compile time"
+    return None if len(right.shape) == 2 else "the right operand has batches"
+
+
+def _run_time_applicable(call: Call, target: Target) -> str | None:
+    reason = _reason(call, target)
+    if reason is not None:
+        return reason
+    product = describe(call)
+    assert isinstance(product, Product)
+    rows = _size(product.rows)
+    return "packing costs more than it saves for few rows" if rows is not None and rows < 4 else None
+
+
+def _plain_layouts(call: Call) -> tuple[list[Layout | None], tuple[Layout, ...]]:
+    wanted = [None if i is None else Layout.plain(len(i.shape)) for i in call.inputs]
+    return wanted, tuple(Layout.plain(len(o.shape)) for o in call.outputs)
+
+
+def _constant_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None, ...], tuple[Layout, ...]]:
+    wanted, results = _plain_layouts(call)
+    product = describe(call)
+    assert isinstance(product, Product)
+    logical = "NK" if product.right_columns_first else "KN"
+    wanted[1] = Layout.parse(f"NK{_panel(call, target)}n", logical=logical)
+    return tuple(wanted), results
+
+
+def _run_time_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None, ...], tuple[Layout, ...]]:
+    wanted, results = _plain_layouts(call)
+    return tuple(wanted), results
+
+
+def _product(call: Call, a: Tensor, packed: Tensor, c: Tensor | None) -> Tensor:
+    """The packed product, cut back to N columns, with the op's own scaling and bias."""
+    product = describe(call)
+    assert isinstance(product, Product)
+    panel = packed.shape[-1]
+    lead = product.lead
+    k = te.reduce_axis(product.depth, "k")
+    right_lead = product.right_lead
+
+    def element(*i: Expr) -> Expr:
+        batch, (m, block, lane) = i[: len(lead)], i[len(lead) :]
+        left = a(*broadcast_index(a.shape[:-2], batch), m, k.var)
+        return te.sum(left * packed(*broadcast_index(right_lead, batch), block, k.var, lane), axis=k)
+
+    blocks = packed.shape[-3]
+    total = te.compute((*lead, product.rows, blocks, panel), element, name="product")
+    alpha, beta = call.attrs.get("alpha", 1.0), call.attrs.get("beta", 1.0)
+
+    def finish(*i: Expr) -> Expr:
+        value: Expr = total(*i[:-1], floordiv(i[-1], panel), floormod(i[-1], panel))
+        if alpha != 1.0:
+            value = value * const(alpha, value.dtype)
+        if c is None or beta == 0.0:
+            return value
+        added = read(c, i)
+        return value + (added if beta == 1.0 else added * const(beta, added.dtype))
+
+    return te.compute(call.outputs[0].shape, finish, name=call.op.name)
+
+
+def _constant_compute(call: Call, a: Tensor, packed: Tensor, c: Tensor | None = None) -> Tensor:
+    return _product(call, a, packed, c)
+
+
+def pack_panels(b: Tensor, columns_first: bool, panel: int) -> Tensor:
+    """The right operand in panels (..., N/F, K, F), zeros where F reaches past N."""
+    columns, depth = (b.shape[-2], b.shape[-1]) if columns_first else (b.shape[-1], b.shape[-2])
+    size = _size(columns)
+    assert size is not None
+    blocks = -(-size // panel)
+
+    def element(*i: Expr) -> Expr:
+        batch, (block, k, lane) = i[:-3], i[-3:]
+        n = block * panel + lane
+        value = b(*batch, n, k) if columns_first else b(*batch, k, n)
+        return value if size % panel == 0 else te.if_then_else(n < size, value, const(0, b.dtype))
+
+    return te.compute((*b.shape[:-2], blocks, depth, panel), element, name="packed")
+
+
+def _run_time_compute(call: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+    product = describe(call)
+    assert isinstance(product, Product)
+    from targets import resolve
+
+    panel = _panel(call, resolve("llvm"))
+    return _product(call, a, pack_panels(b, product.right_columns_first, panel), c)
+
+
+def _configs(group: Group, target: Target) -> list[Tile]:
+    anchor = group.anchor
+    assert anchor is not None
+    product = describe(anchor.call)
+    assert isinstance(product, Product)
+    spec = anchor.call.inputs[0]
+    assert spec is not None
+    accumulator = split_stages(group)[0]
+    blocks = (_size(accumulator.shape[-1]) or 1) // lanes(target, spec.dtype)
+    room = max(1, accumulator_limit(target, blocks) // blocks)
+    rows = _size(product.rows)
+    top = room if rows is None else min(room, max(rows, 1))
+
+    def score(r: int) -> float:
+        share = 1.0 if rows is None else fill(max(rows, 1), r)
+        return efficiency(Tile(1, r, blocks), target) * share
+
+    order = sorted(range(1, top + 1), key=lambda r: (-score(r), -r))
+    return [Tile(1, r, blocks) for r in order[:4]]
+
+
+def schedule_packed(group: Group, target: Target, tile: Tile) -> Schedule:
+    """Tiles of rows x one panel in registers; parallel over batches and panels, rows inside."""
+    accumulator, output, middle, early = split_stages(group)
+    s = create_schedule([output])
+    for t in middle:
+        s[t].compute_inline()
+    s[accumulator].set_scope("register")
+    width = lanes(target, accumulator.dtype)
+    for t in early:
+        _schedule_pack(s, t, width)
+    axes: list[Any] = list(s[output].op.axis)
+    lead, m, n = axes[:-2], axes[-2], axes[-1]
+    panel = tile.blocks * width
+    n_o, n_i = s[output].split(n, factor=panel)
+    n_v, lane = s[output].split(n_i, factor=width)
+    m_o, m_i = s[output].split(m, factor=tile.columns)
+    s[output].reorder(*lead, n_o, m_o, m_i, n_v, lane)
+    parallel = n_o
+    for loop in reversed(lead):
+        parallel = s[output].fuse(loop, parallel)
+    parallel = s[output].fuse(parallel, m_o)
+    s[output].parallel(parallel)
+    s[output].unroll(m_i)
+    s[output].unroll(n_v)
+    s[output].vectorize(lane)
+    accumulate_in_registers(s, accumulator, output, parallel, width)
+    return s
+
+
+def _schedule_pack(s: Schedule, t: Tensor, width: int) -> None:
+    axes: list[Any] = list(s[t].op.axis)
+    parallel = axes[0]
+    for loop in axes[1:-2]:
+        parallel = s[t].fuse(parallel, loop)
+    s[t].parallel(parallel)
+    _, lane = s[t].split(axes[-1], factor=width)
+    s[t].vectorize(lane)
+
+
+def _cost(call: Call, target: Target) -> float:
+    product = describe(call)
+    assert isinstance(product, Product)
+    work = 1.0
+    for e in (*product.lead, product.rows, product.columns, product.depth):
+        work *= _size(e) or 1
+    spec = call.inputs[0]
+    assert spec is not None
+    return work / (lanes(target, spec.dtype) * 2e9 * 0.9)
+
+
+def _run_time_cost(call: Call, target: Target) -> float:
+    right = call.inputs[1]
+    assert right is not None
+    moved = 1.0
+    for e in right.shape:
+        moved *= _size(e) or 1
+    return _cost(call, target) + moved * 8 / 20e9
+
+
+for _op in (matmul, dense, gemm):
+    _op.implementation(
+        Implementation(
+            "packed", ("llvm",), _constant_applicable, _constant_layouts, _constant_compute, schedule_packed, _configs, _cost
+        )
+    )
+    _op.implementation(
+        Implementation(
+            "packed_at_run_time", ("llvm",), _run_time_applicable, _run_time_layouts, _run_time_compute, schedule_packed,
+            _configs, _run_time_cost,
+        )
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Register tiles for contractions, chosen by arithmetic: how many accumulators fit, how much of the last tile is wasted,
+how many loads an FMA costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tensorir.dtypes import DType
+from tensorir.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """`rows` x `columns` points by `blocks` vectors of the vectorised axis: rows * columns * blocks accumulators."""
+
+    rows: int
+    columns: int
+    blocks: int
+
+    @property
+    def accumulators(self) -> int:
+        """Vector registers that hold sums."""
+        return self.rows * self.columns * self.blocks
+
+    def __repr__(self) -> str:
+        return f"{self.rows}x{self.columns}x{self.blocks}"
+
+
+def lanes(target: Target, dtype: DType) -> int:
+    """Elements in a vector register (1 without vectors)."""
+    return max(1, target.vector_bits // dtype.bits)
+
+
+def fill(extent: int, tile: int) -> float:
+    """Share of useful work when `extent` is cut into tiles."""
+    return extent / (-(-extent // tile) * tile)
+
+
+def load_share(tile: Tile) -> float:
+    """Loads an FMA: one broadcast a point and one vector a block, or the broadcast folded into the FMA."""
+    points = tile.rows * tile.columns
+    return (points + tile.blocks) / tile.accumulators if tile.blocks > 1 else (points + 1) / points
+
+
+def efficiency(tile: Tile, target: Target) -> float:
+    """Share of the FMA peak a tile can reach: enough chains to hide the latency, loads within two a cycle."""
+    chains = min(1.0, tile.accumulators / 8)
+    loads = min(1.0, 1.0 / max(load_share(tile), 1e-9) / 0.95)
+    return chains * (0.92 + 0.08 * min(1.0, 1.6 / (load_share(tile) + 0.6))) * loads
+
+
+def accumulator_limit(target: Target, blocks: int) -> int:
+    """Accumulators that fit beside the vectors of the packed operand and one broadcast."""
+    return max(1, target.vector_registers - blocks - (1 if blocks > 1 else 2))
+
+
+def choose_tiles(rows: int, columns: int, blocks: int, target: Target, *, limit: int = 6) -> list[Tile]:
+    """Tiles for a map of rows x columns points and `blocks` vectors, best first. Only rows = 1 when a tile of columns
+    alone fills the registers."""
+    found: dict[tuple[int, int, int], float] = {}
+    for b in (1, 2, 3, 4, 6, 8):
+        if b > blocks:
+            continue
+        room = accumulator_limit(target, b) // b
+        for c in range(1, min(columns, room) + 1):
+            for r in range(1, min(rows, room // c) + 1):
+                if r > 1 and c < columns:
+                    continue
+                tile = Tile(r, c, b)
+                score = efficiency(tile, target) * fill(rows, r) * fill(columns, c) * fill(blocks, b)
+                found[(r, c, b)] = score
+    order = sorted(found, key=lambda t: (-found[t], t[0], -t[1]))
+    return [Tile(*t) for t in order[:limit]]
