@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from schedule.replay import axis_ranges, constant
 from schedule.state import Loop, Stage
 from tensorir.arith import Analyzer
-from tensorir.arith.regions import index_range, union_ranges
+from tensorir.arith.canonical import QUOTIENT, VAR, Atom, Linear
 from tensorir.buffer import Range
-from tensorir.expr import Expr, IterVar, Var, const, less_equal
+from tensorir.dtypes import INDEX
+from tensorir.expr import Expr, IterVar, Var, const, equal, floordiv, floormod, less_equal, maximum, minimum
 from tensorir.visit import free_vars
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def required_domain(
     rank = len(stage.outputs[0].shape)
     ranges: list[Range | None] | None = None
     for user in users:
-        for read in _read_ranges(stage, user, fixed, rank):
+        for read in _read_ranges(stage, user, fixed, rank, analyzer):
             ranges = read if ranges is None else [_union(a, b, analyzer) for a, b in zip(ranges, read, strict=True)]
     domain: list[tuple[Expr, Expr]] = []
     may_leave: list[bool] = []
@@ -59,7 +60,9 @@ def required_domain(
     return tuple(domain), tuple(may_leave)
 
 
-def _read_ranges(stage: Stage, user: Placed, fixed: list[Var], rank: int) -> list[list[Range | None]]:
+def _read_ranges(
+    stage: Stage, user: Placed, fixed: list[Var], rank: int, analyzer: Analyzer
+) -> list[list[Range | None]]:
     """The range of each dimension that each read of `user` covers; None where nothing is known."""
     still = {id(v) for v in fixed}
     own = axis_ranges(user.nest, fixed)
@@ -75,22 +78,22 @@ def _read_ranges(stage: Stage, user: Placed, fixed: list[Var], rank: int) -> lis
         if read.indices is None:
             result.append([None] * rank)
             continue
-        result.append([_relax(index_range(index, env), running) for index in read.indices])
+        result.append([_relax(index_range(index, env, analyzer), running, analyzer) for index in read.indices])
     return result
 
 
-def _relax(found: Range | None, running: dict[Var, Range]) -> Range | None:
+def _relax(found: Range | None, running: dict[Var, Range], analyzer: Analyzer) -> Range | None:
     """The range when the loops of `running`, on which it depends, run too."""
     if found is None or not running:
         return found
     if any(v in running for v in free_vars(found.extent)):
         return None
-    moved = index_range(found.begin, running)
+    moved = index_range(found.begin, running, analyzer)
     return None if moved is None else Range(moved.begin, moved.extent + found.extent - 1)
 
 
 def _union(a: Range | None, b: Range | None, analyzer: Analyzer) -> Range | None:
-    return None if a is None or b is None else union_ranges((a, b), analyzer)
+    return None if a is None or b is None else union_ranges(a, b, analyzer)
 
 
 def _is_usable(found: Range, fixed: list[Var], axis: IterVar, analyzer: Analyzer) -> bool:
@@ -104,3 +107,78 @@ def _is_usable(found: Range, fixed: list[Var], axis: IterVar, analyzer: Analyzer
     allowed = {id(v) for v in (*fixed, *free_vars(axis.extent))}
     known = {id(v) for v in (*free_vars(found.begin), *free_vars(found.extent))}
     return known <= allowed or extent is not None
+
+
+# --------------------------------------------------------------------------------------------------- ranges of an index
+
+
+def index_range(index: Expr, env: dict[Var, Range], analyzer: Analyzer) -> Range | None:
+    """The values of `index` while the variables of `env` run over their ranges; None where nothing is known."""
+    found = _form_range(analyzer.linear(index), env, analyzer)
+    return None if found is None else Range(analyzer.simplify(found[0]), analyzer.simplify(found[1]))
+
+
+def _form_range(form: Linear, env: dict[Var, Range], analyzer: Analyzer) -> tuple[Expr, Expr] | None:
+    view = analyzer.view(form)
+    begin: Expr = const(view.const)
+    extent: Expr = const(1)
+    for atom, k in view.terms.items():
+        part = _atom_range(atom, env, analyzer)
+        if part is None:
+            return None
+        begin, extent = _add_scaled(begin, extent, part, k)
+    for item, k in view.remainders:
+        inner = _form_range(item.value, env, analyzer)
+        if inner is None:
+            return None
+        part = _remainder_range(inner, item.divisor, analyzer)
+        begin, extent = _add_scaled(begin, extent, part, k)
+    return begin, extent
+
+
+def _add_scaled(begin: Expr, extent: Expr, part: tuple[Expr, Expr], k: int) -> tuple[Expr, Expr]:
+    low, size = part
+    start = low if k > 0 else low + size - 1
+    return begin + start * k, extent + (size - 1) * abs(k)
+
+
+def _atom_range(atom: Atom, env: dict[Var, Range], analyzer: Analyzer) -> tuple[Expr, Expr] | None:
+    if not any(v in env for v in atom.variables):
+        return (analyzer.emit(analyzer.of(atom), INDEX), const(1)) if not atom.data else None
+    if atom.kind == VAR:
+        found = env[atom.args[0]]
+        return found.begin, found.extent
+    if atom.kind == QUOTIENT and not atom.args[1].terms:
+        inner = _form_range(atom.args[0], env, analyzer)
+        if inner is None:
+            return None
+        low, size = inner
+        divisor = atom.args[1].const
+        if analyzer.prove(equal(floormod(low, divisor), 0)):
+            return floordiv(low, divisor), floordiv(size + (divisor - 1), divisor)
+        if constant(analyzer.simplify(size)) == 1:
+            return floordiv(low, divisor), const(1)
+        return floordiv(low, divisor), floordiv(size + (divisor - 2), divisor) + 1
+    return None
+
+
+def _remainder_range(inner: tuple[Expr, Expr], divisor: int, analyzer: Analyzer) -> tuple[Expr, Expr]:
+    low, size = inner
+    first = floormod(low, divisor)
+    if analyzer.prove(less_equal(first + size, divisor)):
+        return first, size
+    return const(0), const(divisor)
+
+
+def union_ranges(a: Range, b: Range, analyzer: Analyzer) -> Range:
+    """The hull of two ranges."""
+    begin = _least(a.begin, b.begin, analyzer)
+    shift_a, shift_b = analyzer.simplify(a.begin - begin), analyzer.simplify(b.begin - begin)
+    extent = maximum(shift_a + a.extent, shift_b + b.extent)
+    return Range(begin, analyzer.simplify(extent))
+
+
+def _least(a: Expr, b: Expr, analyzer: Analyzer) -> Expr:
+    if analyzer.prove(less_equal(a, b)):
+        return a
+    return b if analyzer.prove(less_equal(b, a)) else analyzer.simplify(minimum(a, b))

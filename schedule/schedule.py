@@ -13,7 +13,7 @@ Each primitive is checked against the whole program when it is called; a call th
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from schedule.analysis import Analyser, Analysis, Placed
@@ -21,6 +21,7 @@ from schedule.edit import PRIMITIVES, Edit
 from schedule.error import Refusal, ScheduleError, excerpt
 from schedule.program import Builder
 from schedule.state import Call, Loop, Stage, State, new_stage
+from schedule.verify import Runner, verify
 from tensorir.expr import IterVar, Var
 from tensorir.origin import python_origin
 from tensorir.stmt import Func
@@ -273,6 +274,11 @@ class Schedule:
         if refusal.cause is not None and refusal.cause is not call:
             notes.append(f"note: this breaks the earlier {refusal.cause}")
         return ScheduleError(f"{call.text}: {refusal.what}", notes=tuple(notes), help=refusal.help)
+
+    def verify(self, run: Runner | None = None, *, dims: Mapping[Var, int] | None = None, seed: int = 0) -> str:
+        """Compares with the unscheduled program on random inputs: on the interpreter, or for a large program by
+        `run(func, arrays, dims)` at sampled points. Gives a sentence; raises `VerificationError`."""
+        return verify(self, run, dims=dims, seed=seed)
 
     # -------------------------------------------------------------------------------------------------- the trace
 

@@ -1,0 +1,61 @@
+"""Running programs on the interpreter and comparing them bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from schedule import Schedule
+from tensorir import te
+from tensorir.expr import Load, Var
+from tensorir.interpreter import interpret
+from tensorir.stmt import Func
+from tensorir.visit import substitute, walk_expr, walk_exprs
+
+
+def make_arrays(func: Func, dims: Mapping[Var, int], seed: int = 0) -> list[np.ndarray]:
+    """Random inputs and poisoned outputs for the parameters of a function."""
+    rng = np.random.default_rng(seed)
+    used_as_index = {id(e.buffer) for e in _index_loads(func)}
+    arrays: list[np.ndarray] = []
+    for number, buffer in enumerate(func.params):
+        shape = tuple(int(substitute(s, {v: te.const(n) for v, n in dims.items()}).value) for s in buffer.shape)
+        kind = buffer.dtype.kind
+        if number >= len(func.params) - func.outputs:
+            array = np.full(shape, np.nan if buffer.dtype.is_float else 77, buffer.dtype.numpy)
+        elif kind == "bool":
+            array = rng.integers(0, 2, shape).astype(bool)
+        elif buffer.dtype.is_integer:
+            low = 0 if kind == "uint" or id(buffer) in used_as_index else -9
+            high = 3 if id(buffer) in used_as_index else 10
+            array = rng.integers(low, high, shape).astype(buffer.dtype.numpy)
+        else:
+            array = rng.standard_normal(shape).astype(buffer.dtype.numpy)
+        arrays.append(array)
+    return arrays
+
+
+def _index_loads(func: Func) -> list[Load]:
+    found = []
+    for e in walk_exprs(func.body):
+        if isinstance(e, Load):
+            found += [x for i in e.indices for x in walk_expr(i) if isinstance(x, Load)]
+    return found
+
+
+def run(func: Func, dims: Mapping[Var, int] | None = None, seed: int = 0, mode: str = "checked") -> list[np.ndarray]:
+    """The outputs of a function on random inputs."""
+    arrays = make_arrays(func, dims or {}, seed)
+    interpret(func, arrays, dims=dims, mode=mode)
+    return arrays[len(arrays) - func.outputs :]
+
+
+def require_same_bits(s: Schedule, dims: Mapping[Var, int] | None = None, seed: int = 0, mode: str = "checked") -> None:
+    """The scheduled program gives the bits of the unscheduled one."""
+    args: Sequence[Any] = (*s.inputs, *s.outputs)
+    wanted = run(te.create_func(args), dims, seed, "plain")
+    found = run(s.func(), dims, seed, mode)
+    for w, f, t in zip(wanted, found, s.outputs, strict=True):
+        assert w.tobytes() == f.tobytes(), f"{t.name} differs:\n{s}\n{w}\n{f}"
