@@ -6,7 +6,7 @@ arithmetic elsewhere; bfloat16 always uses integer arithmetic, because the hardw
 
 from __future__ import annotations
 
-from targets.llvm.text import FunctionWriter, integer_type, literal, register_type, suffix, vector_of
+from targets.llvm.text import FunctionWriter, integer_type, literal, register_type, vector_of
 from tensorir import dtypes
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError
@@ -63,8 +63,8 @@ def _from_float(w: FunctionWriter, value: str, source: DType, result: DType, tar
 def float_to_integer(w: FunctionWriter, value: str, source: DType, result: DType) -> str:
     """Truncation to an integer, wrapped into the type; NaN, infinities and what no 64-bit integer holds give 0."""
     s, bits = register_type(source), vector_of("i1", source.lanes)
-    magnitude = w.intrinsic(f"llvm.fabs.{suffix(source)}", s, [(s, value)])
-    inside = w.op(f"fcmp olt {s} {magnitude}, {literal(2.0**63, source)}")
+    above = w.op(f"fcmp oge {s} {value}, {literal(-(2.0**63), source)}")
+    inside = w.op(f"and {bits} {above}, {w.op(f'fcmp olt {s} {value}, {literal(2.0**63, source)}')}")
     safe = w.op(f"select {bits} {inside}, {s} {value}, {s} zeroinitializer")
     wide_type = vector_of("i64", source.lanes)
     wide = w.op(f"fptosi {s} {safe} to {wide_type}")

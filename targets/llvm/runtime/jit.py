@@ -12,13 +12,13 @@ import functools
 import itertools
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import llvmlite.binding as llvm
 
 from targets.llvm.runtime.compiler import CompiledObject
 from targets.llvm.runtime.host import host_machine
-from targets.llvm.runtime.objects import read_symbols
+from targets.llvm.runtime.objects import Symbols, read_symbols
 from tensorir.errors import InternalError
 
 #: Library calls that LLVM may make out of plain loops, copies and fills; resolved from the process.
@@ -46,8 +46,23 @@ class Library:
 
 def load(compiled: CompiledObject | bytes, *, imports: Mapping[str, int] | None = None) -> Library:
     """Load an object. `imports` (symbol to address) is for the runtime's own objects; kernels have none."""
-    image = compiled if isinstance(compiled, bytes) else compiled.object
-    symbols = read_symbols(image) if isinstance(compiled, bytes) else compiled.symbols
+    return load_all([compiled], imports=imports)
+
+
+def load_all(objects: Sequence[CompiledObject | bytes], *, imports: Mapping[str, int] | None = None) -> Library:
+    """Load objects into one library; their exported symbols must differ."""
+    builder = llvm.JITLibraryBuilder()
+    defined: set[str] = set()
+    undefined: set[str] = set()
+    for compiled in objects:
+        image = compiled if isinstance(compiled, bytes) else compiled.object
+        found = read_symbols(image) if isinstance(compiled, bytes) else compiled.symbols
+        if twice := defined & found.defined:
+            raise InternalError(f"two objects define {', '.join(sorted(twice))}")
+        defined |= found.defined
+        undefined |= found.undefined
+        builder.add_object_img(image)
+    symbols = Symbols(frozenset(defined), frozenset(undefined))
     known = dict(imports or {})
     unknown = sorted(symbols.undefined - known.keys() - set(MEMORY_FUNCTIONS))
     if unknown:
@@ -55,7 +70,6 @@ def load(compiled: CompiledObject | bytes, *, imports: Mapping[str, int] | None 
             f"a kernel imports nothing, but this one needs {', '.join(unknown)}: "
             "an operation was left to a library call; it must be written out in Tensor IR"
         )
-    builder = llvm.JITLibraryBuilder().add_object_img(image)
     for name in sorted(symbols.undefined):
         builder.import_symbol(name, known[name] if name in known else process_symbol(name))
     for name in symbols.defined:

@@ -1,0 +1,109 @@
+"""Host functions that a program calls by name: "module:function", given whole buffers as numpy arrays.
+
+A kernel imports nothing, so the caller hands in the address of a C function
+
+    i32 function(const i64* arguments)     the buffers' addresses, then their dimensions in order
+
+made here around the Python function. What the function raises is kept, a status returned, and the exception raised
+again by whoever called the kernel.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tensorir.dtypes import DType
+from tensorir.errors import UserError
+from tensorir.expr import Call, Load
+from tensorir.stmt import Evaluate, Func
+from tensorir.visit import walk_stmt
+
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int64))
+
+
+class ExternError(UserError):
+    """A host function that does not exist, or that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExternSignature:
+    """The name of a host function and the dtype and rank of each buffer that it is given."""
+
+    name: str
+    operands: tuple[tuple[DType, int], ...]
+
+
+def extern_signatures(func: Func) -> dict[str, ExternSignature]:
+    """The host functions that an unlowered program calls, by name."""
+    found: dict[str, ExternSignature] = {}
+    for stmt in walk_stmt(func.body):
+        if not (isinstance(stmt, Evaluate) and isinstance(stmt.value, Call)):
+            continue
+        call = stmt.value
+        if call.name.startswith("extern:"):
+            name = call.name.removeprefix("extern:")
+            buffers = [
+                a.args[0].buffer
+                for a in call.args
+                if isinstance(a, Call) and a.name == "address" and isinstance(a.args[0], Load)
+            ]
+            found[name] = ExternSignature(name, tuple((b.dtype, len(b.shape)) for b in buffers))
+    return found
+
+
+def find_function(name: str) -> Callable[..., Any]:
+    """The Python function behind "module:function". Raises `ExternError`."""
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ExternError(
+            f"the host function {name!r} cannot be found: {error}", help='name it as "module:function"'
+        ) from None
+
+
+class HostFunction:
+    """A host function as a C function; `address` is valid while this object lives."""
+
+    __slots__ = ("_callback", "address", "error", "signature")
+
+    def __init__(self, signature: ExternSignature) -> None:
+        function = find_function(signature.name)
+        self.signature = signature
+        self.error: BaseException | None = None
+
+        def call(arguments: Any) -> int:
+            try:
+                function(*_arrays(arguments, signature.operands))
+            except BaseException as error:  # noqa: BLE001 - nothing may cross the C frame
+                self.error = error
+                return 1
+            return 0
+
+        self._callback = _PROTOTYPE(call)
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    def raise_error(self) -> None:
+        """Raise what the function raised, if it did."""
+        error, self.error = self.error, None
+        if error is not None:
+            raise ExternError(f"the host function {self.signature.name} failed: {error}") from error
+
+
+def _arrays(arguments: Any, operands: tuple[tuple[DType, int], ...]) -> list[np.ndarray]:
+    position = len(operands)
+    arrays = []
+    for number, (dtype, rank) in enumerate(operands):
+        shape = tuple(int(arguments[position + axis]) for axis in range(rank))
+        position += rank
+        nbytes = math.prod(shape) * dtype.nbytes
+        memory = (ctypes.c_char * nbytes).from_address(arguments[number]) if nbytes else b""
+        arrays.append(np.frombuffer(memory, dtype.numpy).reshape(shape))
+    return arrays
