@@ -1,0 +1,110 @@
+"""From a scheduled function to the flat form that code generators read, as one list.
+
+`PASSES` is that list: each entry has its name, its function and the reason why it stands there. Every pass is a pure
+function from `Func` to `Func` that gives the same object back when there was nothing to do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tensorir.passes.check_registers import check_registers
+from tensorir.passes.compact_buffers import compact_buffers
+from tensorir.passes.decompose_reductions import decompose_reductions
+from tensorir.passes.flatten import flatten
+from tensorir.passes.hoist_invariants import hoist_invariants
+from tensorir.passes.lower_blocks import lower_blocks
+from tensorir.passes.narrow_indices import narrow_indices
+from tensorir.passes.partition_loops import partition_loops
+from tensorir.passes.simplify_program import simplify_program
+from tensorir.passes.sink_allocations import sink_allocations
+from tensorir.passes.tighten_loops import tighten_loops
+from tensorir.passes.unroll import unroll
+from tensorir.passes.vectorize import vectorize
+from tensorir.stmt import Func
+from tensorir.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One step of lowering: `run(func, target)`, and why it stands where it does."""
+
+    name: str
+    run: Callable[[Func, Target], Func]
+    reason: str
+
+
+def _plain(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
+    """A pass that does not ask the target."""
+    return lambda func, target: run(func)
+
+
+def _later(module: str, name: str) -> Callable[..., Func]:
+    import importlib
+
+    def run(func: Func, *rest: object) -> Func:
+        try:
+            found = getattr(importlib.import_module(module), name)
+        except ImportError:
+            return func
+        return found(func, *rest) or func
+
+    return run
+
+
+expand_intrinsics = _later("tensorir.passes.expand_intrinsics", "expand_intrinsics")
+legalize_half = _later("tensorir.passes.legalize_half", "legalize_half")
+verify = _later("tensorir.verify", "verify")
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass("sink_allocations", _plain(sink_allocations), "first: it asks blocks which of their variables reduce"),
+    Pass("decompose_reductions", _plain(decompose_reductions), "before blocks are gone: no first-step test in hot loops"),
+    Pass("lower_blocks", _plain(lower_blocks), "from here on there are loops and stores only"),
+    Pass("compact_buffers", _plain(compact_buffers), "needs the multi-dimensional indices; accumulators become tiles"),
+    Pass("tighten_loops", tighten_loops, "before partition: a guard that can be a bound needs no copies of the loop"),
+    Pass("partition_loops", _plain(partition_loops), "before vectorize and unroll, so that their copies carry no guards"),
+    Pass("tighten_tails", tighten_loops, "again: with constant ranges the guards of the parts become bounds too"),
+    Pass("expand_intrinsics", _plain(expand_intrinsics), "after the copying of loops, before lanes: scalar expansions"),
+    Pass("legalize_half", legalize_half, "after expansion, which makes arithmetic that must be rounded"),
+    Pass("flatten", _plain(flatten), "before vectorize: one index, whose coefficient is the stride of the lanes"),
+    Pass("vectorize", vectorize, "before unroll: each vector body is made once, then copied"),
+    Pass("unroll", _plain(unroll), "last of the loop changes, so that nothing walks the copies twice"),
+    Pass("check_registers", _plain(check_registers), "as soon as unrolled indices are constants: refuse those that are not"),
+    Pass("simplify_program", _plain(simplify_program), "loops of one step, decided conditions, memory nobody reads"),
+    Pass("hoist_invariants", _plain(hoist_invariants), "divisions that do not change in a loop leave it"),
+    Pass("narrow_indices", narrow_indices, "at the end: no pass has to deal with two index types"),
+)
+
+
+def lower(
+    func: Func,
+    target: Target,
+    *,
+    dump: Callable[[str, Func], None] | None = None,
+    timings: dict[str, float] | None = None,
+    check: bool | None = None,
+) -> Func:
+    """`func` in the flat form for `target`.
+
+    `dump(name, func)` is called with the input and after each pass; `timings` collects seconds by pass name; `check`
+    runs the verifier in and after each pass (default: where NESTOR_VERIFY is set).
+    """
+    checking = bool(os.environ.get("NESTOR_VERIFY")) if check is None else check
+    if checking:
+        verify(func)
+    if dump is not None:
+        dump("input", func)
+    for step in PASSES:
+        start = time.perf_counter()
+        func = step.run(func, target)
+        if timings is not None:
+            timings[step.name] = time.perf_counter() - start
+        if checking:
+            verify(func)
+        if dump is not None:
+            dump(step.name, func)
+    return func
