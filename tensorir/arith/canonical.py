@@ -344,6 +344,14 @@ class Forms:
         """The form of an integer expression (given by the analyzer)."""
         raise NotImplementedError
 
+    def value_interval(self, e: Expr) -> Interval:
+        """Bounds of the value of an integer expression, wrapping counted in."""
+        form, t = self.linear(e), e.dtype
+        result = self.interval(form)
+        if t == _INDEX and not form.data or result.within(t.min_value, t.max_value):
+            return result
+        return Interval(t.min_value, t.max_value)
+
     def opaque_interval(self, e: Expr) -> Interval:
         """Bounds of an expression that is an atom as a whole."""
         t = e.dtype
@@ -352,18 +360,18 @@ class Forms:
             return iv.BIT
         result = EVERYTHING
         if isinstance(e, (Select, IfThenElse)):
-            result = iv.union(self.interval(self.linear(e.a)), self.interval(self.linear(e.b)))
+            result = iv.union(self.value_interval(e.a), self.value_interval(e.b))
         elif isinstance(e, Cast) and not e.value.dtype.is_float:
-            result = iv.BIT if e.value.dtype.is_bool else self.interval(self.linear(e.value))
+            result = iv.BIT if e.value.dtype.is_bool else self.value_interval(e.value)
         elif isinstance(e, (Min, Max)):
-            a, b = self.interval(self.linear(e.a)), self.interval(self.linear(e.b))
+            a, b = self.value_interval(e.a), self.value_interval(e.b)
             result = iv.minimum(a, b) if isinstance(e, Min) else iv.maximum(a, b)
         elif isinstance(e, BitAnd):
-            a, b = self.interval(self.linear(e.a)), self.interval(self.linear(e.b))
+            a, b = self.value_interval(e.a), self.value_interval(e.b)
             ends = [x.hi for x in (a, b) if x.lo is not None and x.lo >= 0 and x.hi is not None]
             result = Interval(0, min(ends)) if ends else EVERYTHING
         elif isinstance(e, ShiftRight):
-            a, b = self.interval(self.linear(e.a)), self.interval(self.linear(e.b))
+            a, b = self.value_interval(e.a), self.value_interval(e.b)
             if a.is_finite and b.within(0, t.bits - 1):
                 assert a.lo is not None and a.hi is not None and b.lo is not None and b.hi is not None
                 ends = [x >> y for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
@@ -373,7 +381,7 @@ class Forms:
         elif isinstance(e, (FloorDiv, TruncDiv)):
             result = self._quotient_of_data(e)
         elif isinstance(e, Call) and e.name == "abs":
-            a = self.interval(self.linear(e.args[0]))
+            a = self.value_interval(e.args[0])
             if a.is_finite and a.lo is not None and a.hi is not None and a.lo > t.min_value:
                 result = Interval(0 if 0 in a else min(abs(a.lo), abs(a.hi)), max(abs(a.lo), abs(a.hi)))
         result = iv.intersect(result, whole) if t != _INDEX or not result.is_finite else result
@@ -382,7 +390,7 @@ class Forms:
         return result
 
     def _remainder_of_data(self, e: TruncMod | FloorMod) -> Interval:
-        a, b = self.interval(self.linear(e.a)), self.interval(self.linear(e.b))
+        a, b = self.value_interval(e.a), self.value_interval(e.b)
         if not b.is_finite:
             return EVERYTHING
         assert b.lo is not None and b.hi is not None
@@ -393,7 +401,7 @@ class Forms:
         return Interval(0 if b.lo >= 0 else -largest, 0 if b.hi <= 0 else largest)
 
     def _quotient_of_data(self, e: FloorDiv | TruncDiv) -> Interval:
-        a, b = self.interval(self.linear(e.a)), self.interval(self.linear(e.b))
+        a, b = self.value_interval(e.a), self.value_interval(e.b)
         if not a.is_finite or a.lo is None or a.hi is None:
             return EVERYTHING
         largest = max(abs(a.lo), abs(a.hi))
