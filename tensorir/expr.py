@@ -123,8 +123,7 @@ class Operators:
             help="use te.select(condition, a, b), te.all(...) or te.any(...) instead of `if`, `and`, `or`",
         )
 
-    def __hash__(self) -> int:
-        return object.__hash__(self)
+    __hash__ = object.__hash__  # by identity, without a Python call: nodes are dictionary keys everywhere
 
     def astype(self, dtype: DType | str) -> Expr:
         """This value converted to `dtype` by the cast rules of the semantics page."""

@@ -149,6 +149,7 @@ class Forms:
         self.ranges: dict[Atom, Interval] = {}
         self.stamp = 0
         self.decisions = 0
+        self._literals: dict[int, Const] = {}
         self.zero = self._form(0, {})
         self.one = self._form(1, {})
 
@@ -411,7 +412,7 @@ class Forms:
 
     def fits(self, form: Linear, dtype: DType) -> bool:
         """Whether the mathematical value of `form` is the value that arithmetic in `dtype` gives."""
-        if dtype == _INDEX:
+        if dtype is _INDEX or dtype == _INDEX:
             if not form.data:
                 return True
             total = 0
@@ -705,9 +706,17 @@ class Forms:
         form.expr = result
         return result
 
+    def _literal_expr(self, value: int, dtype: DType) -> Const:
+        if dtype is not _INDEX:
+            return const(value, dtype)
+        found = self._literals.get(value)
+        if found is None:
+            found = self._literals[value] = const(value, dtype)
+        return found
+
     def _emit(self, form: Linear, dtype: DType) -> Expr:
         if not form.terms:
-            return const(form.const, dtype)
+            return self._literal_expr(form.const, dtype)
         if len(form.terms) == 1:
             ((atom, k),) = form.terms.items()
             if k == 1 and not form.const:
@@ -737,18 +746,18 @@ class Forms:
         constant = view.const
         result: Expr | None = None
         if constant > 0 and parts[0][1] < 0:
-            result, constant = const(constant, dtype), 0
+            result, constant = self._literal_expr(constant, dtype), 0
         for _, k, e in parts:
             if result is None:
-                result = e if k == 1 else Mul(e, const(k, dtype), dtype)
+                result = e if k == 1 else Mul(e, self._literal_expr(k, dtype), dtype)
                 continue
-            term = e if abs(k) == 1 else Mul(e, const(abs(k), dtype), dtype)
+            term = e if abs(k) == 1 else Mul(e, self._literal_expr(abs(k), dtype), dtype)
             result = Add(result, term, dtype) if k > 0 else Sub(result, term, dtype)
         assert result is not None
         if constant > 0:
-            result = Add(result, const(constant, dtype), dtype)
+            result = Add(result, self._literal_expr(constant, dtype), dtype)
         elif constant < 0:
-            result = Sub(result, const(-constant, dtype), dtype)
+            result = Sub(result, self._literal_expr(-constant, dtype), dtype)
         return result
 
     def _emit_minimum(self, operands: list[Linear], sign: int, dtype: DType) -> Expr:
