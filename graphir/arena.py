@@ -1,0 +1,127 @@
+"""Where blocks with lifetimes lie in one arena, so that blocks alive together never overlap.
+
+Greedy best fit: blocks in a fixed order (several are tried, the smallest arena is kept), each put at the lowest gap among
+the placed blocks that are alive with it. Sizes with symbols are planned at a representative size; then each offset
+becomes a formula: the largest end among the blocks placed below it that are alive with it. Such offsets are right
+for every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphir import dims
+from tensorir.expr import Expr
+
+ALIGNMENT = 64
+REPRESENTATIVE = 8
+"""The value of every symbol when a plan with symbols is laid out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArenaBlock:
+    """`nbytes` of memory needed from instruction `start` to instruction `end`, both included; `names` of its values."""
+
+    nbytes: Expr
+    start: int
+    end: int
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """Where a block lies: at `offset`, or, with symbols, after the ends of the blocks `after` (0 if there are none)."""
+
+    offset: int | None
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Arena:
+    """The blocks, their places and an order in which formulas can be evaluated. `nbytes` is None where it depends on
+    symbols."""
+
+    blocks: tuple[ArenaBlock, ...]
+    placed: tuple[Placed, ...]
+    order: tuple[int, ...]
+    nbytes: int | None
+
+    def layout(self, values: Mapping[str, int]) -> tuple[list[int], int]:
+        """The offset of every block and the size of the arena for these symbols."""
+        sizes = [aligned(dims.evaluate(b.nbytes, values)) for b in self.blocks]
+        offsets = [0] * len(sizes)
+        for i in self.order:
+            place = self.placed[i]
+            offsets[i] = place.offset if place.offset is not None else max((offsets[j] + sizes[j] for j in place.after), default=0)
+        return offsets, max((o + s for o, s in zip(offsets, sizes)), default=0)
+
+    def peak(self, values: Mapping[str, int]) -> int:
+        """The largest sum of bytes that are alive together, unpadded."""
+        sizes = [dims.evaluate(b.nbytes, values) for b in self.blocks]
+        moments = sorted({b.start for b in self.blocks})
+        return max((sum(s for s, b in zip(sizes, self.blocks) if b.start <= t <= b.end) for t in moments), default=0)
+
+
+def aligned(nbytes: int) -> int:
+    """A size rounded up, so that every block starts at a cache line."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool) -> Arena:
+    """Places for the blocks; without `share` each has bytes of its own."""
+    if not share:
+        blocks = [ArenaBlock(b.nbytes, 0, 1 << 30, b.names) for b in blocks]
+    symbolic = any(dims.constant(b.nbytes) is None for b in blocks)
+    values = {v.name: REPRESENTATIVE for b in blocks for v in dims.symbols_of(b.nbytes)}
+    sizes = [aligned(dims.evaluate(b.nbytes, values)) for b in blocks]
+    offsets = min((_place(blocks, sizes, order) for order in _orders(blocks, sizes)), key=lambda o: _extent(o, sizes))
+    order = tuple(sorted(range(len(blocks)), key=lambda i: (offsets[i], i)))
+    if not symbolic:
+        placed = tuple(Placed(o) for o in offsets)
+        return Arena(tuple(blocks), placed, order, _extent(offsets, sizes))
+    rank = {i: n for n, i in enumerate(order)}
+    made: list[Placed] = []
+    for i, block in enumerate(blocks):
+        below = [j for j, other in enumerate(blocks) if rank[j] < rank[i] and _meet(block, other)]
+        made.append(Placed(None, tuple(below)) if below else Placed(0))
+    return Arena(tuple(blocks), tuple(made), order, None)
+
+
+
+
+def _meet(a: ArenaBlock, b: ArenaBlock) -> bool:
+    return a.start <= b.end and b.start <= a.end
+
+
+def _extent(offsets: Sequence[int], sizes: Sequence[int]) -> int:
+    return max((o + s for o, s in zip(offsets, sizes)), default=0)
+
+
+def _orders(blocks: Sequence[ArenaBlock], sizes: Sequence[int]) -> list[list[int]]:
+    """Orders worth trying: large first, long-lived first, by area, by time."""
+    keys: list[Callable[[int], tuple[int, ...]]] = [
+        lambda i: (-sizes[i], blocks[i].start),
+        lambda i: (-sizes[i] * (blocks[i].end - blocks[i].start + 1), i),
+        lambda i: (blocks[i].start, -sizes[i]),
+        lambda i: (-(blocks[i].end - blocks[i].start), -sizes[i]),
+        lambda i: (-max(sizes[j] for j in range(len(sizes)) if _meet(blocks[i], blocks[j])), -sizes[i]),
+    ]
+    return [sorted(range(len(blocks)), key=key) for key in keys]
+
+
+def _place(blocks: Sequence[ArenaBlock], sizes: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Each block at the lowest gap that holds it, tightest gap first."""
+    offsets = [0] * len(blocks)
+    placed: list[int] = []
+    for i in order:
+        busy = sorted((offsets[j], offsets[j] + sizes[j]) for j in placed if _meet(blocks[i], blocks[j]))
+        best: tuple[int, int] | None = None
+        at = 0
+        for begin, end in busy:
+            if begin - at >= sizes[i] and (best is None or begin - at < best[0]):
+                best = (begin - at, at)
+            at = max(at, end)
+        offsets[i] = best[1] if best is not None else at
+        placed.append(i)
+    return offsets

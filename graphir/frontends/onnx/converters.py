@@ -1,0 +1,187 @@
+"""ONNX operators that become several nodes, or none: one function each, found by (domain, operator).
+
+A converter gets the importer and the node and returns the values of the node's outputs; `NotImplemented` hands the
+node back to topi's facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphir import dims
+from graphir.builder import CONTENT_LIMIT
+from graphir.errors import ModelError, UnsupportedError
+from graphir.ir import Value
+from tensorir import dtypes
+from tensorir.expr import Expr, const
+
+if TYPE_CHECKING:
+    from graphir.frontends.onnx.importer import OnnxNode, _Importer
+
+Converter = Callable[["_Importer", "OnnxNode"], Any]
+CONVERTERS: dict[tuple[str, str], Converter] = {}
+
+
+def converter(*op_types: str, domain: str = "") -> Callable[[Converter], Converter]:
+    """Decorator: the converter of these operators."""
+
+    def attach(function: Converter) -> Converter:
+        for op_type in op_types:
+            CONVERTERS[(domain, op_type)] = function
+        return function
+
+    return attach
+
+
+# ----------------------------------------------------------------------------------------------- values known here
+
+
+@converter("Constant")
+def _constant(importer: _Importer, node: OnnxNode) -> list[Value]:
+    attrs = node.attrs
+    name = node.outputs[0]
+    if "value" in attrs:
+        data = attrs["value"]
+    elif "value_float" in attrs:
+        data = np.array(attrs["value_float"], np.float32)
+    elif "value_floats" in attrs:
+        data = np.array(attrs["value_floats"], np.float32)
+    elif "value_int" in attrs:
+        data = np.array(attrs["value_int"], np.int64)
+    elif "value_ints" in attrs:
+        data = np.array(attrs["value_ints"], np.int64)
+    else:
+        kind = next(iter(attrs), "nothing")
+        raise UnsupportedError(f"node {node.name}: a Constant of {kind} is not a tensor", missing={"Constant": [node.name]})
+    return [importer.builder.constant(np.asarray(data), name)]
+
+
+@converter("ConstantOfShape")
+def _constant_of_shape(importer: _Importer, node: OnnxNode) -> list[Value]:
+    data = np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).reshape(-1)
+    shape = importer.known(node.operand(0), node, "the shape")
+    sizes = dims.constants(dims.as_dims(shape))
+    if sizes is not None:
+        return [importer.builder.constant(np.full(sizes, data[0]), node.outputs[0])]
+    attrs = {"shape": shape, "value": data[0].item(), "dtype": dtypes.dtype_of(data.dtype)}
+    return importer.add("full", [], attrs, node)
+
+
+@converter("Shape")
+def _shape(importer: _Importer, node: OnnxNode) -> list[Value]:
+    shape = node.operand(0).shape
+    part = shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
+    return [importer.builder.integers(part, (const(len(part)),), dtypes.int64, node.outputs[0], node.origins)]
+
+
+@converter("Size")
+def _size(importer: _Importer, node: OnnxNode) -> list[Value]:
+    total = dims.product(node.operand(0).shape)
+    return [importer.builder.integers((total,), (), dtypes.int64, node.outputs[0], node.origins)]
+
+
+@converter("Range")
+def _range(importer: _Importer, node: OnnxNode) -> list[Value]:
+    start, limit, step = (importer.known(node.operand(i), node, w) for i, w in enumerate(("start", "limit", "step")))
+    dtype = node.operand(0).dtype
+    if dtype.is_float or not any(isinstance(x, Expr) for x in (start, limit, step)):
+        data = np.arange(start, limit, step).astype(dtype.numpy)
+        return [importer.builder.constant(data, node.outputs[0])]
+    if isinstance(step, Expr):
+        raise UnsupportedError(f"node {node.name}: Range with a symbolic step", missing={"Range": [node.name]})
+    span = dims.as_dim(limit) - dims.as_dim(start)
+    count = dims.canonical((span + (step - 1)) // step if step > 0 else (span + (step + 1)) // step)
+    known = dims.constant(count)
+    if known is not None and known <= CONTENT_LIMIT:
+        values = [dims.canonical(dims.as_dim(start) + i * step) for i in range(known)]
+        return [importer.builder.integers(values, (const(known),), dtype, node.outputs[0], node.origins)]
+    return importer.add("arange", [], {"start": start, "count": count, "step": step, "dtype": dtype}, node)
+
+
+# --------------------------------------------------------------------------------------------- nothing when inferring
+
+
+@converter("Identity")
+def _identity(importer: _Importer, node: OnnxNode) -> Any:
+    return [node.operand(0)] if node.operand(0).content is not None else NotImplemented
+
+
+@converter("Dropout")
+def _dropout(importer: _Importer, node: OnnxNode) -> list[Value]:
+    training = node.input(2)
+    if training is not None and importer.known(training, node, "training_mode"):
+        raise UnsupportedError(f"node {node.name}: Dropout in training mode is random", missing={"Dropout": [node.name]})
+    x = node.operand(0)
+    made = [x]
+    if len(node.outputs) > 1 and node.outputs[1]:
+        attrs = {"shape": x.shape, "value": True, "dtype": dtypes.bool_}
+        made += importer.builder.add("full", [], attrs, name=f"{node.name}.mask", outputs=[node.outputs[1]])
+    return made
+
+
+# ---------------------------------------------------------------------------------------------- several nodes for one
+
+
+@converter("Gemm")
+def _gemm(importer: _Importer, node: OnnxNode) -> list[Value]:
+    """alpha * A' B' + beta * C."""
+    add = importer.builder.add
+    a, b, c = node.operand(0), node.operand(1), node.input(2)
+    alpha, beta = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("beta", 1.0))
+    origins = node.origins
+
+    def step(op: str, inputs: Sequence[Value], last: bool, **attrs: Any) -> Value:
+        outputs = [node.outputs[0]] if last else None
+        return add(op, inputs, attrs, name=node.name, origins=origins, outputs=outputs)[0]
+
+    def scalar(value: float) -> Value:
+        return importer.builder.constant(np.array(value, a.dtype.numpy), f"{node.name}.scale")
+
+    if node.attrs.get("transA"):
+        a = step("transpose", [a], False, axes=(1, 0))
+    has_bias = c is not None and beta != 0.0
+    if node.attrs.get("transB"):
+        result = step("dense", [a, b], alpha == 1.0 and not has_bias)
+    else:
+        result = step("matmul", [a, b], alpha == 1.0 and not has_bias)
+    if alpha != 1.0:
+        result = step("multiply", [result, scalar(alpha)], not has_bias)
+    if has_bias:
+        assert c is not None
+        if beta != 1.0:
+            c = step("multiply", [c, scalar(beta)], False)
+        result = step("add", [result, c], True)
+    return [result]
+
+
+# -------------------------------------------------------------------------------------------------------- control flow
+
+
+@converter("If")
+def _if(importer: _Importer, node: OnnxNode) -> list[Value]:
+    """A known condition leaves its branch only; else both become subgraphs over the same captured values."""
+    condition = node.operand(0)
+    then_proto, else_proto = node.attrs["then_branch"], node.attrs["else_branch"]
+    known = importer.data(condition)
+    if known is not None:
+        return importer.inline(then_proto if bool(known.reshape(-1)[0]) else else_proto)
+    if dims.constants(condition.shape) not in ((), (1,)):
+        raise ModelError(f"node {node.name}: the condition of an If is one bool, not {dims.shape_text(condition.shape)}")
+    branches = [importer.subgraph(g, f"{node.name}/{w}") for g, w in ((then_proto, "then"), (else_proto, "else"))]
+    names = list(dict.fromkeys(n for _, inner in branches for n in inner.captures.outside))
+    outside = [importer.lookup(n, f"node {node.name}") for n in names]
+    graphs = []
+    for (outputs, inner), proto in zip(branches, (then_proto, else_proto)):
+        builder = inner.builder
+        for captured in names:
+            inner.lookup(captured, f"node {node.name}")
+            builder.inputs.append(inner.captures.inside[captured])
+        graphs.append(builder.finish(outputs, [v.name for v in proto.output]))
+    made = importer.builder.add(
+        "if", [condition, *outside], {}, name=node.name, origins=node.origins, outputs=node.outputs,
+        subgraphs=tuple(graphs),
+    )  # fmt: skip
+    return list(made)

@@ -1,0 +1,443 @@
+"""From an ONNX model to a graph.
+
+Each node is bound by the facts in topi's op files (`topi.op.Onnx`): the schema version in force chooses the entry, and
+each attribute of ours comes from an ONNX attribute, from the value of an ONNX input, or is fixed. ONNX operators that
+become several nodes, or none, have a converter in `converters.py`. Initialisers are constants, a dimension's name is a
+symbol, and small integers carry symbolic content, so shape arithmetic leaves no nodes behind.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphir import dims
+from graphir.builder import GraphBuilder
+from graphir.errors import GraphError, ModelError, ShapeError, UnsupportedError
+from graphir.frontends.onnx.load import load_model
+from graphir.ir import Graph, Symbol, Value
+from tensorir.dtypes import dtype_of
+from tensorir.errors import UserError
+from tensorir.expr import Expr
+from tensorir.origin import Origin
+from topi.op import Attribute, Fixed, InputValue, Onnx, Op
+from topi.registry import find_onnx
+
+if TYPE_CHECKING:
+    import onnx
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+
+
+def from_onnx(
+    model: Any,
+    shapes: Mapping[str, Sequence[Any]] | None = None,
+    params: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """The graph of an ONNX model (a path, bytes or a ModelProto).
+
+    `shapes` gives the shape of inputs by name, each dimension a size, a symbol's name, or None to keep the model's.
+    `params` gives inputs that are to be constants, or other data for initialisers, by name. Raises `ModelError`,
+    `UnsupportedError` (all missing ops at once) or `ShapeError`.
+    """
+    loaded = load_model(model)
+    missing = _missing(loaded)
+    if missing:
+        count = sum(len(v) for v in missing.values())
+        raise UnsupportedError(
+            f"the model uses {len(missing)} operator{'s' if len(missing) > 1 else ''} that Nestor does not have, "
+            f"in {count} node{'s' if count > 1 else ''}:",
+            missing=missing,
+            help="define them with @nt.op, or export the model without them; `nestor ops` lists what there is",
+        )
+    return _Importer(_opsets(loaded), GraphBuilder(loaded.graph.name or "main")).model(loaded, shapes or {}, params or {})
+
+
+def unsupported(model: Any) -> dict[str, list[str]]:
+    """Every operator of a model that Nestor lacks, with the names of its nodes; empty if it has them all."""
+    return _missing(load_model(model))
+
+
+# -------------------------------------------------------------------------------------------------- what is supported
+
+
+def _opsets(model: onnx.ModelProto) -> dict[str, int]:
+    found = {("" if e.domain == "ai.onnx" else e.domain): e.version for e in model.opset_import}
+    return found or {"": 1}
+
+
+@cache
+def schema_version(op_type: str, opset: int, domain: str) -> int | None:
+    """The version of the operator's schema in force under `opset`; None where the onnx package knows none."""
+    import onnx
+
+    try:
+        return int(onnx.defs.get_schema(op_type, opset, domain).since_version)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def candidates(op_type: str, version: int, domain: str) -> list[tuple[Op, Onnx]]:
+    """The ops that serve an operator of this schema version, each with the entry in force."""
+    best: dict[str, tuple[Op, Onnx]] = {}
+    for definition, entry in find_onnx(op_type, domain):
+        known = best.get(definition.name)
+        if entry.since <= version and (known is None or known[1].since < entry.since):
+            best[definition.name] = (definition, entry)
+    return list(best.values())
+
+
+def node_name(node: onnx.NodeProto, index: int) -> str:
+    """The node's own name, or one made of its op and place."""
+    return node.name or f"{node.op_type}_{index}"
+
+
+def _missing(model: onnx.ModelProto) -> dict[str, list[str]]:
+    from graphir.frontends.onnx.converters import CONVERTERS
+
+    opsets = _opsets(model)
+    missing: dict[str, list[str]] = {}
+
+    def visit(graph: onnx.GraphProto, prefix: str) -> None:
+        for index, node in enumerate(graph.node):
+            domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
+            name = prefix + node_name(node, index)
+            version = schema_version(node.op_type, opsets[domain], domain) if domain in opsets else None
+            if version is None and not any(True for _ in find_onnx(node.op_type, domain)):
+                missing.setdefault(f"{domain}.{node.op_type}" if domain else node.op_type, []).append(name)
+            elif (domain, node.op_type) not in CONVERTERS and not candidates(node.op_type, version or 1 << 30, domain):
+                missing.setdefault(f"{domain}.{node.op_type}" if domain else node.op_type, []).append(name)
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    visit(attribute.g, f"{name}/")
+                for sub in attribute.graphs:
+                    visit(sub, f"{name}/")
+
+    visit(model.graph, "")
+    return missing
+
+
+# ------------------------------------------------------------------------------------------------------------- import
+
+
+@dataclass(slots=True)
+class OnnxNode:
+    """What a converter sees of one node."""
+
+    name: str
+    op_type: str
+    version: int
+    inputs: list[Value | None]
+    attrs: dict[str, Any]
+    outputs: list[str]
+    origins: tuple[Origin, ...]
+    proto: Any = None
+
+    def input(self, index: int) -> Value | None:
+        """Operand `index`, None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def operand(self, index: int) -> Value:
+        """Operand `index`, which must be there."""
+        value = self.input(index)
+        if value is None:
+            raise ModelError(f"node {self.name}: {self.op_type} needs operand {index}, which is left out")
+        return value
+
+
+@dataclass(slots=True)
+class Captures:
+    """The values of outer scopes that a subgraph reads: by name, what stands for them inside."""
+
+    inside: dict[str, Value] = field(default_factory=dict)
+    outside: dict[str, Value] = field(default_factory=dict)
+
+
+class _Importer:
+    """One graph or subgraph being imported. A subgraph's importer has a `parent` and its own builder."""
+
+    def __init__(self, opsets: Mapping[str, int], builder: GraphBuilder, parent: _Importer | None = None) -> None:
+        self.opsets = opsets
+        self.builder = builder
+        self.parent = parent
+        self.scope: dict[str, Value] = {}
+        self.captures = Captures()
+
+    # -- the pieces of a model
+
+    def model(
+        self, model: onnx.ModelProto, shapes: Mapping[str, Sequence[Any]], params: Mapping[str, np.ndarray]
+    ) -> Graph:
+        graph = model.graph
+        names = [v.name for v in graph.input]
+        for name in shapes:
+            if name not in names:
+                raise ModelError(
+                    f"shapes: the model has no input called {name!r}", help=f"its inputs are {', '.join(names)}"
+                )
+        given = dict(params)
+        self.initializers(graph, given)
+        for info in graph.input:
+            if info.name in self.scope:
+                continue
+            if info.name in given:
+                self.scope[info.name] = self.builder.constant(np.asarray(given.pop(info.name)), info.name)
+                continue
+            self.input(info, shapes.get(info.name))
+        if given:
+            raise ModelError(
+                f"params: the model has no input or initialiser called {next(iter(given))!r}",
+                help=f"its inputs are {', '.join(names)}",
+            )
+        self.nodes(graph)
+        outputs = [self.lookup(v.name, f"the graph output {v.name}") for v in graph.output]
+        return self.builder.finish(outputs, [v.name for v in graph.output])
+
+    def initializers(self, graph: onnx.GraphProto, given: dict[str, np.ndarray]) -> None:
+        from onnx import numpy_helper
+
+        for tensor in graph.initializer:
+            data = np.asarray(given.pop(tensor.name)) if tensor.name in given else numpy_helper.to_array(tensor)
+            self.scope[tensor.name] = self.builder.constant(_supported(data, tensor.name), tensor.name)
+        if graph.sparse_initializer:
+            raise ModelError("the model has sparse initialisers, which Nestor does not read", help="export them dense")
+
+    def input(self, info: onnx.ValueInfoProto, wanted: Sequence[Any] | None) -> None:
+        import onnx
+
+        kind = info.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise ModelError(f"the input {info.name} is a {kind or 'value without type'}; Nestor takes tensors only")
+        tensor = info.type.tensor_type
+        try:
+            dtype = dtype_of(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+        except (UserError, KeyError, ValueError):
+            raise ModelError(
+                f"the input {info.name} has element type {onnx.TensorProto.DataType.Name(tensor.elem_type)}, "
+                "which Nestor does not have"
+            ) from None
+        shape: list[Any]
+        if tensor.HasField("shape"):
+            shape = [_dimension(d, info.name, axis) for axis, d in enumerate(tensor.shape.dim)]
+            if wanted is not None and len(wanted) != len(shape):
+                raise ModelError(
+                    f"shapes: the input {info.name} has {len(shape)} dimensions, but {len(wanted)} sizes are given"
+                )
+        elif wanted is None:
+            raise ModelError(f"the model does not say the shape of its input {info.name}", help="give it in shapes=")
+        else:
+            shape = [None] * len(wanted)
+        for axis, size in enumerate(wanted or ()):
+            if size is None:
+                continue
+            fixed = shape[axis]
+            if isinstance(fixed, int) and isinstance(size, int) and fixed != size:
+                raise ModelError(f"shapes: dimension {axis} of the input {info.name} is {fixed} in the model, not {size}")
+            shape[axis] = dims.symbol(size) if isinstance(size, str) else size
+        self.scope[info.name] = self.builder.input(info.name, shape, dtype)
+
+    def nodes(self, graph: onnx.GraphProto) -> None:
+        for index, proto in enumerate(graph.node):
+            self.node(proto, index)
+
+    def lookup(self, name: str, by: str) -> Value:
+        """The value called `name` in this scope or an outer one; from outside it becomes a captured input, a constant a
+        constant."""
+        if name in self.scope:
+            return self.scope[name]
+        if self.parent is None:
+            raise ModelError(f"{by} reads {name!r}, which nothing defines", help="the model is damaged; export it again")
+        outer = self.parent.lookup(name, by)
+        if outer in self.parent.builder.constants:
+            made = self.builder.constant(self.parent.builder.constants[outer], name, like=outer)
+        elif outer.content is not None:
+            made = self.builder.integers(outer.content, outer.shape, outer.dtype, name, outer.origins)
+        elif self.builder is self.parent.builder:
+            made = outer
+        else:
+            made = replace(outer, name=self.builder.unique(name))
+            self.captures.inside[name] = made
+            self.captures.outside[name] = outer
+        self.scope[name] = made
+        return made
+
+    def child(self, name: str) -> _Importer:
+        """An importer of a subgraph with a builder of its own."""
+        return _Importer(self.opsets, GraphBuilder(name, tuple(self.builder.symbols.values())), self)
+
+    def subgraph(self, graph: onnx.GraphProto, name: str) -> tuple[list[Value], _Importer]:
+        """A subgraph without inputs imported on its own: its output values and its importer."""
+        inner = self.child(name)
+        inner.initializers(graph, {})
+        inner.nodes(graph)
+        return [inner.lookup(v.name, f"the output {v.name} of {name}") for v in graph.output], inner
+
+    def inline(self, graph: onnx.GraphProto) -> list[Value]:
+        """A subgraph without inputs imported in place: its output values."""
+        inner = _Importer(self.opsets, self.builder, self)
+        inner.initializers(graph, {})
+        inner.nodes(graph)
+        return [inner.lookup(v.name, f"the output {v.name} of a subgraph") for v in graph.output]
+
+    # -- one node
+
+    def node(self, proto: onnx.NodeProto, index: int) -> None:
+        from graphir.frontends.onnx.converters import CONVERTERS
+
+        domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
+        name = node_name(proto, index)
+        version = schema_version(proto.op_type, self.opsets[domain], domain) or self.opsets[domain]
+        inputs = [self.lookup(i, f"node {name}") if i else None for i in proto.input]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        attrs = {a.name: _attribute(a) for a in proto.attribute}
+        origin = Origin("node", f"{name} ({proto.op_type}, node {index})")
+        node = OnnxNode(name, proto.op_type, version, inputs, attrs, list(proto.output), (origin,), proto)
+        converter = CONVERTERS.get((domain, proto.op_type))
+        made = converter(self, node) if converter is not None else NotImplemented
+        if made is NotImplemented:
+            made = self.bind(node, domain)
+        for output, value in zip(proto.output, made):
+            if output:
+                self.scope[output] = value
+        for output in proto.output[len(made) :]:
+            if output:
+                raise UnsupportedError(
+                    f"node {name}: output {output} of {proto.op_type} is asked for, but Nestor does not compute it",
+                    missing={proto.op_type: [name]},
+                )
+
+    def bind(self, node: OnnxNode, domain: str) -> list[Value]:
+        """The node by topi's facts; where several ops serve the operator, the first whose operands fit."""
+        found = candidates(node.op_type, node.version, domain)
+        first: UserError | None = None
+        for definition, entry in found:
+            try:
+                attrs = self.attributes(node, entry)
+                inputs = list(node.inputs)
+                if entry.inputs is not None:
+                    inputs = [node.input(i) for i in entry.inputs]
+                while inputs and inputs[-1] is None:
+                    inputs.pop()
+                return self.add(definition.name, inputs, attrs, node)
+            except (ShapeError, GraphError) as error:
+                first = first or error
+        if first is not None:
+            raise first
+        raise UnsupportedError(
+            f"node {node.name}: Nestor does not have {node.op_type}", missing={node.op_type: [node.name]}
+        )
+
+    def attributes(self, node: OnnxNode, entry: Onnx) -> dict[str, Any]:
+        """Our attributes by an entry's facts; those that are absent and have no default are left to the op."""
+        made: dict[str, Any] = {}
+        for ours, source in entry.attrs.items():
+            value: Any
+            if isinstance(source, Fixed):
+                made[ours] = source.value
+                continue
+            if isinstance(source, Attribute):
+                value = node.attrs.get(source.name)
+            else:
+                value = self.input_value(node, source)
+            if value is None:
+                if source.default is not None:
+                    made[ours] = source.default
+                continue
+            made[ours] = source.convert(value) if source.convert is not None else value
+        return made
+
+    def input_value(self, node: OnnxNode, source: InputValue) -> Any:
+        """The elements of operand `source.index` as Python numbers or dimensions; None if it is left out or empty."""
+        value = node.input(source.index)
+        if value is None:
+            return None
+        return self.known(value, node, f"operand {source.index}")
+
+    def known(self, value: Value, node: OnnxNode, what: str) -> Any:
+        """What is known of a value when compiling: a number or dimension for 0-d, a tuple of them for 1-d, an array
+        otherwise. Raises `UnsupportedError` where it is known only at run time."""
+        if value.content is not None and value.rank <= 1:
+            items = tuple(_number(c) for c in value.content)
+            return items[0] if value.rank == 0 else items
+        data = self.data(value)
+        if data is None:
+            raise UnsupportedError(
+                f"node {node.name}: {node.op_type} needs {what} ({value.name}) when compiling, "
+                "but it is known only at run time",
+                missing={node.op_type: [node.name]},
+                help="give it as a constant, for example with params=",
+            )
+        if data.ndim == 0:
+            return data.item()
+        return tuple(data.tolist()) if data.ndim == 1 else data
+
+    def data(self, value: Value) -> np.ndarray | None:
+        """The elements of a value that depends on constants only; None otherwise."""
+        if value in self.builder.constants:
+            return self.builder.constants[value]
+        if value.content is not None and (numbers := dims.constants(value.content)) is not None:
+            sizes = dims.constants(value.shape)
+            return None if sizes is None else np.array(numbers, value.dtype.numpy).reshape(sizes)
+        from graphir.reference import evaluate_node
+
+        for node in self.builder.nodes:
+            if value in node.outputs:
+                operands = [None if v is None else self.data(v) for v in node.inputs]
+                if node.subgraphs or any(v is not None and d is None for v, d in zip(node.inputs, operands)):
+                    return None
+                return evaluate_node(node, operands, {})[node.outputs.index(value)]
+        return None
+
+    def add(
+        self, op: str, inputs: Sequence[Value | None], attrs: Mapping[str, Any], node: OnnxNode, *, last: bool = True
+    ) -> list[Value]:
+        """A graph node for an ONNX node; with `last` its outputs take the ONNX names."""
+        outputs = [o or f"{node.name}:{i}" for i, o in enumerate(node.outputs)] if last else None
+        return list(
+            self.builder.add(op, inputs, attrs, name=node.name, origins=node.origins, outputs=outputs)
+        )
+
+
+def _number(e: Expr) -> int | Expr:
+    known = dims.constant(e)
+    return e if known is None else known
+
+
+def _supported(data: np.ndarray, name: str) -> np.ndarray:
+    try:
+        dtype_of(data.dtype)
+    except UserError:
+        raise ModelError(f"the initialiser {name} has element type {data.dtype}, which Nestor does not have") from None
+    return data
+
+
+def _dimension(d: Any, name: str, axis: int) -> Any:
+    """A dimension of a graph input: a size, or the symbol of its name; one without a usable name gets its own."""
+    if d.HasField("dim_value") and d.dim_value >= 0:
+        return int(d.dim_value)
+    if d.dim_param and re.search(r"\w", d.dim_param) and d.dim_param not in ("None", "unk", "unknown", "-1"):
+        return dims.symbol(d.dim_param)
+    return dims.symbol(f"{name}_{axis}")
+
+
+def _attribute(attribute: onnx.AttributeProto) -> Any:
+    """An ONNX attribute as Python data: bytes as str, lists as tuples, tensors as arrays, graphs as they are."""
+    import onnx
+
+    value = onnx.helper.get_attribute_value(attribute)
+    match value:
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case onnx.TensorProto():
+            return onnx.numpy_helper.to_array(value)
+        case int() | float() | str() | onnx.GraphProto():
+            return value
+    return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
+
+

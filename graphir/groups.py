@@ -1,0 +1,139 @@
+"""From a node of a fused graph to the group that topi compiles, and the kernels of a graph, each compiled once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphir import dims
+from graphir.ir import Graph, Node, Value
+from tensorir.expr import Expr
+from tensorir.target import Target
+from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, Reference, compile_group
+from topi.op import TensorSpec
+from topi.registry import get_op
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupCall:
+    """A node as a kernel call: what is compiled, and the values of its parameters in order."""
+
+    spec: GroupSpec
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    symbols: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The ops of the group, for kernel names."""
+        names = [n.op for n in self.spec.nodes]
+        return "_".join(names[:3]) + (f"_and_{len(names) - 3}" if len(names) > 3 else "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphKernel:
+    """A compiled group. `dims` are the symbols of its ABI as positions in the symbols of the spec it was made from, so
+    that an equal group over other symbols can call it."""
+
+    name: str
+    group: CompiledGroup
+    dims: tuple[int, ...]
+    key: str
+
+
+def is_kernel(node: Node, *, views: bool) -> bool:
+    """True for a node that runs as a kernel; a view does not where the plan aliases (`views`)."""
+    if node.op in ("dims", "if"):
+        return False
+    return node.op == "group" or not (views and is_view(node))
+
+
+def is_view(node: Node) -> bool:
+    """True if the result is the operand's memory under another shape."""
+    if node.op in ("dims", "if", "group") or not get_op(node.op).view:
+        return False
+    [x] = node.operands[:1]
+    return x.layout.is_plain and node.output.layout.is_plain and x.dtype == node.output.dtype
+
+
+def group_call(node: Node, is_constant: Callable[[Value], bool]) -> GroupCall:
+    """The group of a node: a `group` node's members, or the node alone."""
+    members = node.subgraphs[0].nodes if node.op == "group" else (node,)
+    inside = {v for n in members for v in n.outputs}
+    inputs = tuple(dict.fromkeys(v for n in members for v in n.operands if v not in inside))
+    place: dict[Value, Reference] = {v: ("in", i) for i, v in enumerate(inputs)}
+    for number, member in enumerate(members):
+        for output, v in enumerate(member.outputs):
+            place[v] = ("node", number, output)
+    nodes = tuple(
+        GroupNode(
+            n.op, n.attrs, tuple(None if v is None else place[v] for v in n.inputs), tuple(map(spec_of, n.outputs)),
+            n.implementation,
+        )
+        for n in members
+    )  # fmt: skip
+    results: list[tuple[int, int]] = []
+    for v in node.outputs:
+        reference = place[v]
+        assert reference is not None and reference[0] == "node"
+        results.append((reference[1], reference[2]))  # type: ignore[misc]
+    spec = GroupSpec(tuple(GroupInput(spec_of(v), is_constant(v)) for v in inputs), nodes, tuple(results))
+    return GroupCall(spec, inputs, node.outputs, _symbols(spec))
+
+
+def spec_of(v: Value) -> TensorSpec:
+    """A value's type as topi sees it."""
+    return TensorSpec(v.shape, v.dtype, v.layout)
+
+
+def _symbols(spec: GroupSpec) -> tuple[str, ...]:
+    """The symbols of a group in the order of first use, the same for groups of equal keys."""
+    found: dict[str, None] = {}
+
+    def visit(item: Any) -> None:
+        if isinstance(item, Expr):
+            for v in dims.symbols_of(item):
+                found.setdefault(v.name)
+        elif isinstance(item, tuple):
+            for part in item:
+                visit(part)
+
+    for given in spec.inputs:
+        visit(given.spec.shape)
+    for node in spec.nodes:
+        visit(tuple(v for _, v in node.attrs))
+        visit(tuple(d for o in node.outputs for d in o.shape))
+    return tuple(found)
+
+
+_COMPILED: dict[tuple[str, str], tuple[GraphKernel, object]] = {}
+"""Kernels of this process by group key and target; the op objects say whether an op has been defined anew since."""
+
+
+def kernel_of(call: GroupCall, target: Target) -> GraphKernel:
+    """The kernel of a group, compiled if no equal group was compiled in this process."""
+    key = call.spec.key()
+    definitions = tuple(get_op(n.op) for n in call.spec.nodes)
+    known = _COMPILED.get((key, str(target)))
+    if known is not None and known[1] == definitions:
+        return known[0]
+    name = f"{call.label}_{hashlib.sha256((key + str(target)).encode()).hexdigest()[:10]}"
+    if known is not None:
+        name += f"_{len(_COMPILED)}"
+    group = compile_group(call.spec, target, name=name)
+    positions = tuple(call.symbols.index(v.name) for v in group.func.dims)
+    made = GraphKernel(name, group, positions, key)
+    _COMPILED[(key, str(target))] = (made, definitions)
+    return made
+
+
+def kernel_nodes(graph: Graph, *, views: bool) -> Iterable[tuple[Node, Mapping[Value, Any]]]:
+    """Every node of a graph and its subgraphs that runs as a kernel, each with the constants of its graph."""
+    for node in graph.nodes:
+        if is_kernel(node, views=views):
+            yield node, graph.constants
+        elif node.subgraphs:
+            for sub in node.subgraphs:
+                yield from kernel_nodes(sub, views=views)

@@ -1,0 +1,414 @@
+"""The plan of a run: which memory each value has, and the list of instructions.
+
+    Launch   a kernel on slots, with the values of its dimensions
+    Fill     integers over the symbols written into a slot (a `dims` node)
+    Copy     one slot into another (an output that is an input, a constant, or an output twice)
+    If       a condition slot and two lists of instructions
+    Loop     a trip count, carried slots and a list of instructions
+
+A slot is memory: an input, an output, a constant or a block of the arena. Values that are views of each other share a
+slot (an alias class), so that lifetimes follow the class and not the name. The same plan is interpreted in Python for
+debugging and lowered to a native entry function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from graphir import dims
+from graphir.arena import Arena, ArenaBlock, plan_arena
+from graphir.errors import GraphError
+from graphir.groups import GraphKernel, group_call, is_kernel, is_view
+from graphir.ir import Graph, Node, Symbol, Value
+from graphir.kinds import node_kind
+from tensorir.dtypes import DType
+from tensorir.errors import InternalError
+from tensorir.expr import Expr
+from topi.registry import get_op
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Memory: `kind` is input, output, constant or arena; `number` counts within the kind."""
+
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """Runs kernel `kernel` on the slots of its parameters; `dims` are the symbols of its ABI, in order."""
+
+    kernel: int
+    slots: tuple[Slot, ...]
+    dims: tuple[str, ...]
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fill:
+    """Writes expressions over the symbols as integers of `dtype`."""
+
+    slot: Slot
+    values: tuple[Expr, ...]
+    dtype: DType
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copy:
+    """Copies `nbytes` bytes."""
+
+    source: Slot
+    target: Slot
+    nbytes: Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class If:
+    """Runs `then` if the byte at `condition` is not 0, else `otherwise`."""
+
+    condition: Slot
+    then: tuple[Instruction, ...]
+    otherwise: tuple[Instruction, ...]
+    node: Node
+
+
+Instruction = Launch | Fill | Copy | If
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolSource:
+    """Where a symbol gets its value: dimension `axis` of input `input`."""
+
+    symbol: Symbol
+    input: int
+    axis: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Everything that a run needs, in order. `places` says where each value that is stored lies."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    output_names: tuple[str, ...]
+    symbols: tuple[SymbolSource, ...]
+    constants: tuple[Value, ...]
+    kernels: tuple[GraphKernel, ...]
+    instructions: tuple[Instruction, ...]
+    arena: Arena
+    places: Mapping[Value, Slot] = field(default_factory=dict)
+
+    def walk(self) -> Iterator[Instruction]:
+        """Every instruction, those of branches after their If."""
+        stack = list(reversed(self.instructions))
+        while stack:
+            top = stack.pop()
+            yield top
+            if isinstance(top, If):
+                stack.extend(reversed((*top.then, *top.otherwise)))
+
+    def __str__(self) -> str:
+        lines = [f"plan {self.name}"]
+        _describe(self.instructions, lines, "  ")
+        return "\n".join(lines)
+
+
+def _describe(instructions: Sequence[Instruction], lines: list[str], indent: str) -> None:
+    for i in instructions:
+        match i:
+            case Launch():
+                lines.append(f"{indent}launch {i.kernel} {i.node.name}({', '.join(map(_slot_text, i.slots))})")
+            case Fill():
+                lines.append(f"{indent}fill {_slot_text(i.slot)} with {', '.join(map(dims.text, i.values))}")
+            case Copy():
+                lines.append(f"{indent}copy {_slot_text(i.source)} to {_slot_text(i.target)}")
+            case If():
+                lines.append(f"{indent}if {_slot_text(i.condition)}")
+                _describe(i.then, lines, indent + "  ")
+                lines.append(f"{indent}else")
+                _describe(i.otherwise, lines, indent + "  ")
+
+
+def _slot_text(slot: Slot) -> str:
+    return f"{slot.kind}{slot.number}"
+
+
+def symbol_sources(graph: Graph) -> tuple[SymbolSource, ...]:
+    """The input dimension that defines each symbol. Raises `GraphError` for a symbol that no input has alone."""
+    found: dict[str, SymbolSource] = {}
+    by_name = {s.name: s for s in graph.symbols}
+    for number, v in enumerate(graph.inputs):
+        for axis, d in enumerate(v.shape):
+            names = dims.symbols_of(d)
+            if len(names) == 1 and d is names[0]:
+                symbol = by_name.get(names[0].name, Symbol(names[0].name))
+                found.setdefault(symbol.name, SymbolSource(symbol, number, axis))
+    used = {v.name for value in _all_values(graph) for d in value.shape for v in dims.symbols_of(d)}
+    for name in sorted(used - set(found)):
+        raise GraphError(
+            f"the dimension {name} cannot be read from any input: none has it alone as a dimension",
+            help="fix it with shapes=",
+        )
+    return tuple(found[s] for s in found)
+
+
+def _all_values(graph: Graph) -> Iterator[Value]:
+    yield from graph.inputs
+    for node in graph.nodes:
+        yield from node.outputs
+        for sub in node.subgraphs:
+            yield from _all_values(sub)
+
+
+# ------------------------------------------------------------------------------------------------------------ planning
+
+
+def make_plan(graph: Graph, kernels: Callable[[Node, Graph], GraphKernel], *, share: bool) -> Plan:
+    """The plan of a graph. `kernels` compiles the kernel of a node; with `share` views alias, results are written in
+    place and blocks of the arena are reused (opt level 2 and up)."""
+    return _Planner(graph, kernels, share).plan()
+
+
+@dataclass(slots=True, eq=False)
+class _Class:
+    """An alias class: values over one memory. `start` and `end` are the instructions of its first write and last use."""
+
+    nbytes: Expr
+    slot: Slot | None = None
+    start: int = -1
+    end: int = -1
+    names: list[str] = field(default_factory=list)
+
+
+class _Planner:
+    def __init__(self, graph: Graph, kernels: Callable[[Node, Graph], GraphKernel], share: bool) -> None:
+        self.graph = graph
+        self.kernels = kernels
+        self.share = share
+        self.classes: dict[Value, _Class] = {}
+        self.constants: list[Value] = []
+        self.position = 0
+        self.last_use: dict[_Class, int] = {}
+        self.compiled: dict[str, int] = {}
+        self.kernel_list: list[GraphKernel] = []
+        self.uses: dict[Value, int] = {}
+
+    def plan(self) -> Plan:
+        graph = self.graph
+        for number, v in enumerate(graph.inputs):
+            self.classes[v] = _Class(v.nbytes, Slot("input", number))
+        targets = [Slot("output", n) for n in range(len(graph.outputs))]
+        draft = self.body(graph, targets, {})
+        blocks: list[ArenaBlock] = []
+        slots: dict[_Class, Slot] = {}
+        for c in dict.fromkeys(self.classes.values()):
+            if c.slot is None:
+                slots[c] = Slot("arena", len(blocks))
+                blocks.append(ArenaBlock(c.nbytes, c.start, max(c.end, c.start), tuple(c.names)))
+        arena = plan_arena(blocks, share=self.share)
+
+        def place(c: _Class) -> Slot:
+            return c.slot if c.slot is not None else slots[c]
+
+        return Plan(
+            graph.name,
+            graph.inputs,
+            graph.outputs,
+            graph.output_names,
+            symbol_sources(graph),
+            tuple(self.constants),
+            tuple(self.kernel_list),
+            tuple(_resolve(draft, place)),
+            arena,
+            {v: place(c) for v, c in self.classes.items()},
+        )
+
+    # -- one graph or branch
+
+    def body(self, graph: Graph, targets: Sequence[Slot | _Class], given: Mapping[Value, _Class]) -> list[_Draft]:
+        """The instructions of a graph whose inputs are in `given`; its outputs end up in `targets`."""
+        self.classes.update(given)
+        for v in graph.constants:
+            if v not in self.classes:
+                self.classes[v] = _Class(v.nbytes, Slot("constant", len(self.constants)))
+                self.constants.append(v)
+        fixed = self.outputs_at_once(graph, targets)
+        last = self.last_readers(graph)
+        draft: list[_Draft] = []
+        for index, node in enumerate(graph.nodes):
+            self.node(graph, node, index, fixed, last, draft)
+        for v, target in zip(graph.outputs, targets, strict=True):
+            source = self.classes[v]
+            same = source is target or (isinstance(target, Slot) and source.slot == target)
+            if not same:
+                self.position += 1
+                self.use(source)
+                if isinstance(target, _Class):
+                    self.write(target, v.name)
+                draft.append(("copy", source, target, v.nbytes))
+        return draft
+
+    def outputs_at_once(self, graph: Graph, targets: Sequence[Slot | _Class]) -> dict[Value, Slot | _Class]:
+        """Which values are made right where an output wants them: through views, the value that owns the memory."""
+        maker = {v: n for n in graph.nodes for v in n.outputs}
+        fixed: dict[Value, Slot | _Class] = {}
+        for v, target in zip(graph.outputs, targets, strict=True):
+            root = v
+            while self.share and root in maker and is_view(maker[root]):
+                root = maker[root].operands[0]
+            if root in maker and root not in fixed:
+                fixed[root] = target
+        return fixed
+
+    def last_readers(self, graph: Graph) -> dict[Value, int]:
+        """The index of the last node that reads each value's memory, through views; outputs are read at the end."""
+        root = self.roots(graph)
+        last: dict[Value, int] = {}
+        for index, node in enumerate(graph.nodes):
+            for v in node.operands:
+                last[root[v]] = index
+        for v in graph.outputs:
+            last[root[v]] = len(graph.nodes)
+        return last
+
+    def roots(self, graph: Graph) -> dict[Value, Value]:
+        """The value that owns the memory of each value."""
+        root: dict[Value, Value] = {v: v for v in (*graph.inputs, *graph.constants)}
+        for node in graph.nodes:
+            for v in node.outputs:
+                root[v] = root[node.operands[0]] if self.share and is_view(node) else v
+        return root
+
+    def node(
+        self, graph: Graph, node: Node, index: int, fixed: Mapping[Value, Slot | _Class], last: Mapping[Value, int],
+        draft: list[_Draft],
+    ) -> None:  # fmt: skip
+        if self.share and is_view(node):
+            c = self.classes[node.operands[0]]
+            self.classes[node.output] = c
+            c.names.append(node.output.name)
+            return
+        self.position += 1
+        for v in node.operands:
+            self.use(self.classes[v])
+        if node.op == "if":
+            self.branch(graph, node, fixed, draft)
+            return
+        reuse = self.in_place(graph, node, index, fixed, last) if self.share else None
+        for number, v in enumerate(node.outputs):
+            c = reuse if reuse is not None and number == 0 else self.result(v, fixed)
+            self.classes[v] = c
+            self.write(c, v.name)
+        if node.op == "dims":
+            content = node.output.content
+            assert content is not None
+            draft.append(("fill", self.classes[node.output], content, node.output.dtype, node))
+        elif is_kernel(node, views=self.share):
+            kernel = self.kernels(node, graph)
+            if kernel.name not in self.compiled:
+                self.compiled[kernel.name] = len(self.kernel_list)
+                self.kernel_list.append(kernel)
+            call = group_call(node, lambda v: v in graph.constants)
+            symbols = tuple(call.symbols[p] for p in kernel.dims)
+            parameters = [self.classes[v] for v in (*call.inputs, *call.outputs)]
+            draft.append(("launch", self.compiled[kernel.name], parameters, symbols, node))
+        else:
+            raise InternalError(f"the plan has no instruction for {node.op}")
+
+    def branch(self, graph: Graph, node: Node, fixed: Mapping[Value, Slot | _Class], draft: list[_Draft]) -> None:
+        """An If: its results exist from its start, so that either branch may write them."""
+        start = self.position
+        targets: list[_Class] = []
+        for v in node.outputs:
+            c = self.result(v, fixed)
+            self.classes[v] = c
+            self.write(c, v.name)
+            targets.append(c)
+        condition, *captured = node.operands
+        parts = []
+        for sub in node.subgraphs:
+            given = {inner: self.classes[outer] for inner, outer in zip(sub.inputs, captured, strict=True)}
+            parts.append(self.body(sub, targets, given))
+        self.position += 1
+        for c in targets:
+            c.end = max(c.end, start)
+        draft.append(("if", self.classes[condition], parts[0], parts[1], node))
+
+    def result(self, v: Value, fixed: Mapping[Value, Slot | _Class]) -> _Class:
+        """New memory for a result: where an output wants it, or a block."""
+        target = fixed.get(v)
+        if isinstance(target, _Class):
+            return target
+        return _Class(v.nbytes, target)
+
+    def use(self, c: _Class) -> None:
+        c.end = max(c.end, self.position)
+
+    def write(self, c: _Class, name: str) -> None:
+        if c.start < 0:
+            c.start = self.position
+        c.end = max(c.end, self.position)
+        c.names.append(name)
+
+    def in_place(
+        self, graph: Graph, node: Node, index: int, fixed: Mapping[Value, Slot | _Class], last: Mapping[Value, int]
+    ) -> _Class | None:
+        """The operand's memory that the node may write its first result into, if there is one."""
+        v = node.outputs[0]
+        if v in fixed or len(node.outputs) != 1 or v in graph.constants:
+            return None
+        root = self.roots(graph)
+        for x in overwritable(node):
+            c = self.classes[x]
+            if c.slot is not None or x in graph.inputs or root[x] in graph.inputs or root[x] in graph.constants:
+                continue
+            readers = [y for y in node.operands if self.classes[y] is c]
+            if last.get(root[x], -1) == index and readers == [x] and dims.same(c.nbytes, v.nbytes):
+                return c
+        return None
+
+
+_Draft = tuple  # an instruction over alias classes: (kind, fields...)
+
+
+def _resolve(draft: Sequence[_Draft], place: Callable[[_Class], Slot]) -> Iterator[Instruction]:
+    def slot(target: Slot | _Class) -> Slot:
+        return place(target) if isinstance(target, _Class) else target
+
+    for item in draft:
+        match item:
+            case ("launch", kernel, parameters, symbols, node):
+                yield Launch(kernel, tuple(map(slot, parameters)), symbols, node)
+            case ("fill", target, values, dtype, node):
+                yield Fill(slot(target), values, dtype, node)
+            case ("copy", source, target, nbytes):
+                yield Copy(slot(source), slot(target), nbytes)
+            case ("if", condition, then, otherwise, node):
+                yield If(slot(condition), tuple(_resolve(then, place)), tuple(_resolve(otherwise, place)), node)
+
+
+def overwritable(node: Node) -> list[Value]:
+    """Operands that are read only at the point that is being written: all nodes of the group are elementwise over
+    one shape, and the operand has that shape, layout and element size."""
+    members = node.subgraphs[0].nodes if node.op == "group" else (node,)
+    out = node.outputs[0]
+    for member in members:
+        if node_kind(member) not in ("elementwise", "broadcast") or len(member.outputs) != 1:
+            return []
+        if not dims.same_shape(member.output.shape, out.shape) or str(member.output.layout) != str(out.layout):
+            return []
+    if node.op != "group" and not get_op(node.op).in_place:
+        return []
+    allowed = node.operands if node.op == "group" else [node.inputs[i] for i in get_op(node.op).in_place if i < len(node.inputs)]
+    return [
+        v
+        for v in allowed
+        if v is not None
+        and dims.same_shape(v.shape, out.shape)
+        and str(v.layout) == str(out.layout)
+        and v.dtype.bits == out.dtype.bits
+    ]
