@@ -1,0 +1,470 @@
+"""The schedules of groups that no implementation schedules: one for CPUs, one for GPUs.
+
+A group becomes a few *hosts*, stages with a nest of their own, and stages *attached* to a host, computed on the tile of it
+that is being made:
+
+    softmax, over the last axis              max pooling, 16 channels innermost
+
+    for row parallel:                        for n_c_y parallel:
+      max of the row, in a register            for x:
+      exp of the row, vectorized                 for ry, rx unrolled: largest, 16 lanes in a register
+      sum of the row, in a register              store 16 lanes
+      for j vectorized: quotient
+
+Cheap stages are inlined. A reduction is always attached: where it is an output itself, a copy of it is the host. Nothing
+here changes the order of a sum, so every schedule gives the bits of the unscheduled program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from schedule import Schedule, create_schedule
+from schedule.state import Inlined, Stage
+from tensorir.arith import simplify
+from tensorir.expr import Call, Const, Expr, Load, Reduce, Var, const
+from tensorir.target import Target
+from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor
+from tensorir.visit import children, free_vars, substitute, walk_expr
+from topi.broadcast import is_one, same_extent
+
+if TYPE_CHECKING:
+    from topi.group import Group
+
+EXPENSIVE = frozenset(
+    "exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid pow".split()
+)
+"""Functions that cost ten and more plain operations: not computed twice, and never one element at a time in a reduction."""
+
+HAND_OFF = 16_384
+"""Plain operations below which one thread is faster than waking others."""
+
+ENOUGH_TASKS = 16
+"""Iterations that a parallel loop should have; outer loops are fused until there are so many."""
+
+UNROLLED_TAPS = 32
+"""Reductions of at most so many constant steps are written out."""
+
+CONTIGUOUS_STRIDE = 4
+"""Largest step between neighbouring lanes for which vector code is worth its gathers."""
+
+
+def schedule_group(group: Group, target: Target) -> Schedule:
+    """The schedule of a composed group by the generic rules of its target's kind."""
+    s = create_schedule(list(group.outputs))
+    if target.gpu:
+        _schedule_gpu(s, target)
+    elif target.vector_bits:
+        _schedule_cpu(s, target)
+    return s
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def _body(s: Schedule, tensor: Tensor) -> ComputeOp:
+    """What the stage of a tensor computes, with its inlined producers in it."""
+    op = s.analysis.bodies[id(s.find_stage(tensor))].op
+    assert isinstance(op, ComputeOp)
+    return op
+
+
+def _roots(op: ComputeOp) -> list[Expr]:
+    """The expressions that a stage evaluates."""
+    first = op.bodies[0]
+    if isinstance(first, Reduce):
+        return [*first.sources, *([] if first.condition is None else [first.condition])]
+    return list(op.bodies)
+
+
+def _loads(op: ComputeOp) -> list[Load]:
+    return [e for root in _roots(op) for e in walk_expr(root) if isinstance(e, Load)]
+
+
+def _expensive_calls(op: ComputeOp) -> int:
+    return sum(isinstance(e, Call) and e.name in EXPENSIVE for root in _roots(op) for e in walk_expr(root))
+
+
+def _volume(extents: Sequence[Expr]) -> int | None:
+    """The product of extents; None if one is symbolic."""
+    total = 1
+    for e in extents:
+        if not isinstance(e, Const):
+            return None
+        total *= int(e.value)
+    return total
+
+
+def _work(op: ComputeOp) -> int | None:
+    """Plain operations of a stage, roughly; None if unknown."""
+    points = _volume([a.extent for a in (*op.axes, *op.reduce_axes)])
+    return None if points is None else points * (1 + 12 * _expensive_calls(op))
+
+
+def _has(e: Expr, var: Var) -> bool:
+    return any(v is var for v in free_vars(e))
+
+
+# --------------------------------------------------------------------------------------------------------- inlining
+
+
+def _inline(s: Schedule) -> None:
+    """Inlines every stage that costs nothing to compute where it is read."""
+    for view in s.stages:
+        stage = s.find_stage(view.tensor)
+        if stage.is_output or not isinstance(stage.op, ComputeOp) or stage.reduction is not None:
+            continue
+        consumers = s.analysis.consumers[id(stage)]
+        if any(isinstance(c.op, ExternOp) for c in consumers):
+            continue
+        if _expensive_calls(_body(s, stage.key)) and not _read_once(s, stage, consumers):
+            continue
+        s[stage.key].compute_inline()
+
+
+def _read_once(s: Schedule, stage: Stage, consumers: Sequence[Stage]) -> bool:
+    """True if one consumer that is no reduction reads each element at most once."""
+    if len(consumers) != 1 or consumers[0].reduction is not None:
+        return False
+    op = _body(s, consumers[0].key)
+    reads = [e for e in _loads(op) if any(e.buffer is t for t in stage.outputs)]
+    if len(reads) != 1:
+        return False
+    return all(is_one(a.extent) or any(_has(i, a.var) for i in reads[0].indices) for a in op.axes)
+
+
+# ------------------------------------------------------------------------------------------------- hosts and attached
+
+
+@dataclass(slots=True)
+class Host:
+    """A stage with a nest of its own, and what is computed on its tiles: for each attached stage the host's axis that
+    each of its dimensions runs along, where there is one. Stages are named by their tensors."""
+
+    tensor: Tensor
+    attached: list[tuple[Tensor, dict[int, int]]] = field(default_factory=list)
+
+    def shared(self, dims: dict[int, int] | None = None) -> set[int]:
+        """The axes that run along a dimension of every attached stage (and of one with `dims`)."""
+        maps = [d for _, d in self.attached] + ([] if dims is None else [dims])
+        return set.intersection(*[set(d.values()) for d in maps])
+
+
+def _plan(s: Schedule, target: Target) -> list[Host]:
+    """Divides the stages into hosts and attached ones, consumers first; reductions that must have a nest of their own
+    are split into the reduction and a copy."""
+    hosts: dict[int, Host] = {}  # by id of the key tensor
+    owner: dict[int, tuple[Host, dict[int, int]]] = {}
+    for view in reversed(s.stages):
+        stage = s.find_stage(view.tensor)
+        if isinstance(stage.op, (PlaceholderOp, ExternOp)) or isinstance(stage.place, Inlined):
+            continue
+        found = None if stage.is_output else _attachable(s, stage, hosts, owner)
+        if found is not None and not _starves(s, found[0], found[1], target):
+            host, dims = found
+            host.attached.append((stage.key, dims))
+            owner[id(stage.key)] = (host, dims)
+            continue
+        axes = _body(s, stage.key).axes
+        host = hosts[id(stage.key)] = Host(stage.key)
+        same = {n: n for n in range(len(axes))}
+        owner[id(stage.key)] = (host, same)
+        if stage.reduction is not None and any(not is_one(a.extent) for a in axes):
+            cached = s[stage.key].cache_write("global")
+            inner = cached[0] if isinstance(cached, tuple) else cached
+            host.attached.append((inner, same))
+            owner[id(inner)] = (host, same)
+    return list(hosts.values())
+
+
+def _attachable(
+    s: Schedule, stage: Stage, hosts: dict[int, Host], owner: dict[int, tuple[Host, dict[int, int]]]
+) -> tuple[Host, dict[int, int]] | None:
+    """The host on whose tiles a stage can be computed without computing anything twice, and its dimensions that run
+    along axes of the host."""
+    host: Host | None = None
+    dims: dict[int, int] | None = None
+    for consumer in s.analysis.consumers[id(stage)]:
+        if isinstance(consumer.op, ExternOp) or id(consumer.key) not in owner:
+            return None
+        its_host, its_dims = owner[id(consumer.key)]
+        if host is not None and its_host is not host:
+            return None
+        host = its_host
+        op = _body(s, consumer.key)
+        axis_of = {id(a.var): n for n, a in enumerate(op.axes)}
+        for load in _loads(op):
+            if not any(load.buffer is t for t in stage.outputs):
+                continue
+            here = {
+                dim: its_dims[axis_of[id(index)]]
+                for dim, index in enumerate(load.indices)
+                if id(index) in axis_of and axis_of[id(index)] in its_dims
+            }
+            dims = here if dims is None else {d: a for d, a in dims.items() if here.get(d) == a}
+    if host is None or not dims:
+        return None
+    axes = _body(s, host.tensor).axes
+    return (host, dims) if any(not is_one(axes[a].extent) for a in host.shared(dims)) else None
+
+
+def _starves(s: Schedule, host: Host, dims: dict[int, int], target: Target) -> bool:
+    """True if computing on tiles would leave cores idle in a host that is worth several."""
+    op = _body(s, host.tensor)
+    tasks = _volume([op.axes[a].extent for a in host.shared(dims)])
+    work = _work(op)
+    return tasks is not None and work is not None and tasks < target.cores and work > 4 * HAND_OFF
+
+
+# --------------------------------------------------------------------------------------------------------------- CPU
+
+
+def _schedule_cpu(s: Schedule, target: Target) -> None:
+    _inline(s)
+    for host in _plan(s, target):
+        if host.attached:
+            _schedule_tiles(s, host, target)
+        else:
+            _schedule_flat(s, host.tensor, target)
+
+
+def _lanes(target: Target, ops: Sequence[ComputeOp]) -> int:
+    """Lanes of a vector of the widest element that the stages touch."""
+    widest = 8
+    for op in ops:
+        types = [*(e.dtype for e in _loads(op)), *(b.dtype for b in op.bodies)]
+        widest = max(widest, *(t.bits for t in types))
+    return max(target.vector_bits // widest, 1)
+
+
+def _vector_factor(extent: Expr, lanes: int) -> int:
+    """How many neighbouring elements of a loop become one vector: 1 where that is not worth it."""
+    if not isinstance(extent, Const):
+        return lanes
+    size = int(extent.value)
+    while lanes > size:
+        lanes //= 2
+    return lanes if lanes >= 4 else 1
+
+
+def _worth_threads(ops: Sequence[ComputeOp]) -> bool:
+    works = [_work(op) for op in ops]
+    return any(w is None for w in works) or sum(w or 0 for w in works) >= HAND_OFF
+
+
+def _make_parallel(s: Schedule, tensor: Tensor, loops: list[Var], ops: Sequence[ComputeOp]) -> list[Var]:
+    """Fuses outer loops until there are enough iterations for all threads, and makes the result parallel. Gives the
+    loops that stand now."""
+    if not loops or not _worth_threads(ops):
+        return loops
+    view = s[tensor]
+    extents = {id(loop.var): loop.extent for loop in view.loops}
+    tasks = 1
+    for count, var in enumerate(loops, 1):
+        size = _volume([extents[id(var)]])
+        tasks = ENOUGH_TASKS if size is None else tasks * size
+        if tasks >= ENOUGH_TASKS:
+            break
+    if tasks <= 1:
+        return loops
+    first = view.fuse(*loops[:count]) if count > 1 else loops[0]
+    view.parallel(first)
+    return [first, *loops[count:]]
+
+
+def _flat_suffix(op: ComputeOp, axes: Sequence[int]) -> int:
+    """How many of the last axes (positions in order) all operands and the result hold contiguously in this order, so that
+    one loop may run over them together; at least 1."""
+    for length in range(len(axes), 1, -1):
+        if _is_flat(op, axes[-length:]):
+            return length
+    return min(1, len(axes))
+
+
+def _is_flat(op: ComputeOp, suffix: Sequence[int]) -> bool:
+    if suffix[-1] != len(op.axes) - 1 or list(suffix) != list(range(suffix[0], len(op.axes))):
+        return False
+    loops = [op.axes[n] for n in suffix if not is_one(op.axes[n].extent)]
+    if len(loops) <= 1:
+        return True
+    variables = {id(a.var) for a in loops}
+    for load in _loads(op):
+        places = [(i, d) for i, d in zip(load.indices, load.buffer.shape, strict=True) if not is_one(d)]
+        touching = [any(id(v) in variables for v in free_vars(i)) for i, _ in places]
+        if not any(touching):
+            continue
+        if len(places) < len(loops) or any(touching[: -len(loops)]):
+            return False
+        tail = places[-len(loops) :]
+        if any(i is not a.var for (i, _), a in zip(tail, loops, strict=True)):
+            return False
+        if any(not same_extent(d, a.extent) for (_, d), a in zip(tail[1:], loops[1:], strict=True)):
+            return False
+    return not any(_outside_loads(root, variables) for root in _roots(op))
+
+
+def _outside_loads(e: Expr, variables: set[int]) -> bool:
+    """True if a variable is used other than as an index of a load."""
+    stack: list[Expr] = [e]
+    seen: set[int] = set()
+    while stack:
+        here = stack.pop()
+        if id(here) in variables:
+            return True
+        if id(here) in seen or isinstance(here, Load):
+            continue
+        seen.add(id(here))
+        stack.extend(children(here))
+    return False
+
+
+def _split_vector(s: Schedule, tensor: Tensor, loop: Var, extent: Expr, lanes: int) -> Var | None:
+    """Makes the inner part of a loop a vector; gives the outer loop, or None if the whole loop became one."""
+    factor = _vector_factor(extent, lanes)
+    view = s[tensor]
+    if factor == 1:
+        return loop
+    if isinstance(extent, Const) and int(extent.value) == factor:
+        view.vectorize(loop)
+        return None
+    outer, inner = view.split(loop, factor=factor)
+    view.vectorize(inner)
+    return outer
+
+
+def _schedule_flat(s: Schedule, tensor: Tensor, target: Target) -> None:
+    """A stage by itself: contiguous axes are one loop of vectors, outer axes are parallel."""
+    op = _body(s, tensor)
+    view = s[tensor]
+    if not op.axes or op.reduce_axes:
+        return
+    axes = list(range(len(op.axes)))
+    length = _flat_suffix(op, axes)
+    loops = [a.var for a in view.axis]
+    extent = simplify(_product([op.axes[n].extent for n in axes[-length:]]))
+    inner = view.fuse(*loops[-length:]) if length > 1 else loops[-1]
+    outer = _split_vector(s, tensor, inner, extent, _lanes(target, [op]))
+    _make_parallel(s, tensor, [*loops[:-length], *([] if outer is None else [outer])], [op])
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    result: Expr = const(1)
+    for e in extents:
+        result = result * e
+    return result
+
+
+def _schedule_tiles(s: Schedule, host: Host, target: Target) -> None:
+    """A host with attached stages: the axes that all of them share go outside, the rest is the tile."""
+    op = _body(s, host.tensor)
+    view = s[host.tensor]
+    bodies = [_body(s, a) for a, _ in host.attached]
+    lanes = _lanes(target, [op, *bodies])
+    common = host.shared() | {n for n, a in enumerate(op.axes) if is_one(a.extent)}
+    rest = [n for n in range(len(op.axes)) if n not in common]
+    last = max((n for n, a in enumerate(op.axes) if not is_one(a.extent)), default=None)
+    vector = None
+    if last is not None and last in common and _vector_factor(op.axes[last].extent, lanes) > 1:
+        if all(_lanes_fit(body, dims, last) for body, (_, dims) in zip(bodies, host.attached, strict=True)):
+            vector = last
+    loops = {n: a.var for n, a in enumerate(view.axis)}
+    outside = [loops[n] for n in sorted(common) if n != vector]
+    lane_loop: Var | None = None
+    if vector is not None:
+        factor = _vector_factor(op.axes[vector].extent, lanes)
+        block, lane_loop = view.split(loops[vector], factor=factor)
+        outside.append(block)
+    order = [*outside, *(loops[n] for n in rest), *([] if lane_loop is None else [lane_loop])]
+    if len(order) > 1:
+        view.reorder(*order)
+    if lane_loop is not None:
+        view.vectorize(lane_loop)
+    elif rest:
+        _vectorize_rest(s, host.tensor, op, rest, loops, lanes)
+    outside = _make_parallel(s, host.tensor, outside, [op, *bodies])
+    for (tensor, dims), body in zip(host.attached, bodies, strict=True):
+        s[tensor].compute_at(view, outside[-1])
+        _schedule_attached(s, tensor, body, dims, vector, common, lanes)
+
+
+def _vectorize_rest(
+    s: Schedule, tensor: Tensor, op: ComputeOp, rest: list[int], loops: dict[int, Var], lanes: int
+) -> None:
+    length = _flat_suffix(op, rest) if rest[-1] == len(op.axes) - 1 else 1
+    chosen = rest[-length:]
+    extent = simplify(_product([op.axes[n].extent for n in chosen]))
+    view = s[tensor]
+    inner = view.fuse(*[loops[n] for n in chosen]) if length > 1 else loops[chosen[0]]
+    _split_vector(s, tensor, inner, extent, lanes)
+
+
+def _lanes_fit(op: ComputeOp, dims: dict[int, int], axis: int) -> bool:
+    """True if the stage reads neighbours along the host's axis close together, and does not rather reduce along
+    contiguous memory."""
+    dim = next(d for d, a in dims.items() if a == axis)
+    var = op.axes[dim].var
+    reduced = [a.var for a in op.reduce_axes]
+    for load in _loads(op):
+        if not load.indices or not any(_has(i, var) for i in load.indices):
+            continue
+        if any(_has(i, var) for i in load.indices[:-1]):
+            if any(_has(load.indices[-1], r) for r in reduced) or not reduced:
+                return False
+            continue
+        index = load.indices[-1]
+        step = simplify(substitute(index, {var: var + 1}) - index)
+        if not (isinstance(step, Const) and 0 <= int(step.value) <= CONTIGUOUS_STRIDE):
+            return False
+    return True
+
+
+def _schedule_attached(
+    s: Schedule, tensor: Tensor, op: ComputeOp, dims: dict[int, int], vector: int | None, common: set[int], lanes: int
+) -> None:
+    """A stage computed on a tile of its host: reduce loops outside lanes, the result in a register where it is one
+    element or one vector."""
+    view = s[tensor]
+    spatial = [a.var for a in view.axis]
+    reduced = [a.var for a in view.reduce_axis]
+    lane = next((spatial[d] for d, a in dims.items() if a == vector), None) if vector is not None else None
+    single = all(is_one(a.extent) or (n in dims and dims[n] in common) for n, a in enumerate(op.axes))
+    others = [v for v in spatial if v is not lane]
+    if reduced or lane is not None:
+        order = [*others, *reduced, *([] if lane is None else [lane])]
+        if len(order) > 1:
+            view.reorder(*order)
+    if lane is not None:
+        view.vectorize(lane)
+    elif not reduced:
+        last = max((n for n, a in enumerate(op.axes) if not is_one(a.extent)), default=None)
+        if last is not None and last == len(op.axes) - 1 and dims.get(last) not in common:
+            _split_vector(s, tensor, spatial[last], op.axes[last].extent, lanes)
+    if reduced:
+        view.decompose_reduction(reduced[0])
+        taps = _volume([a.extent for a in op.reduce_axes])
+        if taps is not None and 0 < taps <= UNROLLED_TAPS:
+            for var in reduced:
+                view.unroll(var)
+    if single:
+        view.set_scope("register")
+
+
+# --------------------------------------------------------------------------------------------------------------- GPU
+
+
+def _schedule_gpu(s: Schedule, target: Target) -> None:
+    """Every stage that is not inlined: one thread an element."""
+    _inline(s)
+    for view in s.stages:
+        stage = s.find_stage(view.tensor)
+        if isinstance(stage.op, (PlaceholderOp, ExternOp)) or isinstance(stage.place, Inlined):
+            continue
+        loops = [a.var for a in view.axis]
+        if not loops:
+            continue
+        flat = view.fuse(*loops) if len(loops) > 1 else loops[0]
+        block, thread = view.split(flat, factor=min(256, target.max_threads))
+        view.bind(block, "blockIdx.x")
+        view.bind(thread, "threadIdx.x")
