@@ -132,8 +132,7 @@ def _place(
         path = (*host.path, *((host.stage, loop) for loop in host.nest.loops[:upto]))
         domain, may_leave = required_domain(stage, path, users)
     extents = tuple(
-        Extent(root, extent, axis.kind)
-        for root, (_, extent), axis in zip(stage.roots, domain, stage.axes, strict=True)
+        Extent(root, extent, axis.kind) for root, (_, extent), axis in zip(stage.roots, domain, stage.axes, strict=True)
     )
     nest = replay(extents, stage.history)
     analyzer = loop_analyzer((*(loop for _, loop in path), *nest.loops))
@@ -143,7 +142,10 @@ def _place(
     conditions: list[tuple[Expr, str]] = [(g.condition, g.kind) for g in nest.guards]
     for binding, axis, leaves in zip(bindings, stage.axes, may_leave, strict=True):
         if leaves:
-            conditions += [(less_equal(axis.begin, binding), axis.kind), (less(binding, axis.begin + axis.extent), axis.kind)]
+            conditions += [
+                (less_equal(axis.begin, binding), axis.kind),
+                (less(binding, axis.begin + axis.extent), axis.kind),
+            ]
     kept: list[tuple[Expr, str]] = []
     for condition, kind in conditions:
         condition = analyzer.simplify(condition)
@@ -155,15 +157,14 @@ def _place(
         init_before = next(loop.var for loop in nest.loops if loop.kind == "reduce")
     return Placed(
         stage, body, domain, nest, path, bindings,
-        logical_and(*(c for c, _ in kept)), logical_and(*(c for c, k in kept if k == "spatial")), init_before, made_from,
+        logical_and(*(c for c, _ in kept)), logical_and(*(c for c, k in kept if k == "spatial")), init_before,
+        made_from,
     )  # fmt: skip
 
 
 def _surely_runs(nest: Nest) -> bool:
     """Whether every reduce axis has at least one value: an empty reduction still needs its initial value stored."""
-    return all(
-        isinstance(r.extent, Const) and int(r.extent.value) > 0 for r in nest.roots if r.kind == "reduce"
-    )
+    return all(isinstance(r.extent, Const) and int(r.extent.value) > 0 for r in nest.roots if r.kind == "reduce")
 
 
 def loop_analyzer(loops: tuple[Loop, ...]) -> Analyzer:
@@ -172,4 +173,3 @@ def loop_analyzer(loops: tuple[Loop, ...]) -> Analyzer:
     for loop in loops:
         analyzer.bind(loop.var, const(0), loop.extent)
     return analyzer
-

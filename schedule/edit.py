@@ -56,7 +56,12 @@ class Edit:
         return self.state.stage_of(self._key)
 
     def fail(
-        self, what: str, *loops: Loop | Var, help: str | None = None, notes: tuple[str, ...] = (), cause: Call | None = None
+        self,
+        what: str,
+        *loops: Loop | Var,
+        help: str | None = None,
+        notes: tuple[str, ...] = (),
+        cause: Call | None = None,
     ) -> NoReturn:
         """Refuses the call."""
         places = tuple(x.var if isinstance(x, Loop) else x for x in loops)
@@ -93,7 +98,9 @@ class Edit:
             if len(named) == 1:
                 return named[0]
             if named:
-                self.fail(f"{stage.name} has {len(named)} loops named {reference}", *named, help="use the loop variable")
+                self.fail(
+                    f"{stage.name} has {len(named)} loops named {reference}", *named, help="use the loop variable"
+                )
             gone = next((v for v in nest.values if v.name == reference), None)
             if gone is None:
                 self.fail(f"{stage.name} has no loop named {reference}", help=f"its loops are {_names(nest)}")
@@ -168,7 +175,9 @@ class Edit:
     def attached_anywhere(self) -> list[Stage]:
         """The stages computed at any loop of this stage."""
         outputs = self.stage.outputs
-        return [s for s in self.state.stages if isinstance(at := s.place, AtLoop) and any(t is at.target for t in outputs)]
+        return [
+            s for s in self.state.stages if isinstance(at := s.place, AtLoop) and any(t is at.target for t in outputs)
+        ]
 
     def tensor(self) -> Tensor:
         """The tensor that stands for the stage."""

@@ -1,12 +1,12 @@
 """The one error of schedules.
 
-    ScheduleError: vectorize(j): the loop must have a constant extent, but it runs to n
-       3 |   for i in 0..128:
-       4 |     for j in 0..n:
-         |     ^^^^^^^^^^^^^^ the loop
-       5 |       block C(...):
-    note: ...
-    help: split j by a constant first, then vectorize the inner loop
+ScheduleError: vectorize(j): the loop must have a constant extent, but it runs to n
+   3 |   for i in 0..128:
+   4 |     for j in 0..n:
+     |     ^^^^^^^^^^^^^^ the loop
+   5 |       block C(...):
+note: ...
+help: split j by a constant first, then vectorize the inner loop
 """
 
 from __future__ import annotations

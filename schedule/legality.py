@@ -48,7 +48,9 @@ def check_places(state: State) -> None:
             )  # fmt: skip
 
 
-def require_encloses(stage: Stage, at: AtLoop, host: Placed | None, host_stage: Stage, users: tuple[Placed, ...]) -> None:
+def require_encloses(
+    stage: Stage, at: AtLoop, host: Placed | None, host_stage: Stage, users: tuple[Placed, ...]
+) -> None:
     """Every reader of `stage` is inside loop `at.loop` of the host. Raises `Refusal` that lists readers and places."""
     outside = [u for u in users if not (host is not None and _is_inside(u, host, at))]
     if host is not None and not outside:
@@ -62,7 +64,8 @@ def require_encloses(stage: Stage, at: AtLoop, host: Placed | None, host_stage: 
     listed = ", ".join(f"loop {loop.name} of {owner.name}" for owner, loop in places)
     names = ", ".join(u.stage.name for u in outside)
     raise Refusal(
-        f"{stage.name} would be computed at loop {at.loop.name} of {host_stage.name}, but {names} reads it outside that loop"
+        f"{stage.name} would be computed at loop {at.loop.name} of {host_stage.name},"
+        f" but {names} reads it outside that loop"
         if outside else f"{host_stage.name} does not read {stage.name}",
         loops=(at.loop,), notes=readers, cause=at.call,
         help=f"legal places are {listed} and root" if listed else "the only legal place is root",
@@ -106,8 +109,8 @@ def check_nests(analysis: Analysis) -> None:
             if loop.annotation == "vectorized":
                 assert isinstance(stage.place, AtLoop)
                 raise Refusal(
-                    f"{stage.name} cannot be computed at or inside loop {loop.name} of {owner.name}: the loop is vectorized,"
-                    " so its iterations are lanes of one instruction",
+                    f"{stage.name} cannot be computed at or inside loop {loop.name} of {owner.name}:"
+                    " the loop is vectorized, so its iterations are lanes of one instruction",
                     loops=(loop.var,), cause=_annotation_call(owner, loop) or stage.place.call,
                     help=f"attach {stage.name} to a loop outside {loop.name}",
                 )  # fmt: skip

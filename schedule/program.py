@@ -1,9 +1,9 @@
 """From an analysis to the program: loops, blocks and allocations.
 
-    for i_o in 0..4:                 a stage computed at i_o and its memory stand at the start of that loop's body
-      alloc B: ...
-      for i in 0..8: block B
-      for i_i in 0..8: block C
+for i_o in 0..4:                 a stage computed at i_o and its memory stand at the start of that loop's body
+  alloc B: ...
+  for i in 0..8: block B
+  for i_i in 0..8: block C
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ class Builder:
     def _nest(self, analysis: Analysis, placed: Placed) -> Stmt:
         """The loops of one stage with everything computed inside them."""
         block = self._template(analysis.state, placed)
-        children = {
-            id(loop.var): analysis.attached(placed, loop.var) for loop in placed.nest.loops
-        }
+        children = {id(loop.var): analysis.attached(placed, loop.var) for loop in placed.nest.loops}
         inner = {k: [(p, self._nest(analysis, p)) for p in v] for k, v in children.items() if v}
         made_from = (placed, block, *(s for nests in inner.values() for _, s in nests))
         key = tuple(id(m) for m in made_from)

@@ -131,7 +131,8 @@ def _form_range(form: Linear, env: dict[Var, Range], analyzer: Analyzer) -> tupl
         inner = _form_range(item.value, env, analyzer)
         if inner is None:
             return None
-        part = _remainder_range(inner, item.divisor, analyzer)
+        divisor = const(item.divisor) if isinstance(item.divisor, int) else analyzer.emit(item.divisor, INDEX)
+        part = _remainder_range(inner, divisor, analyzer)
         begin, extent = _add_scaled(begin, extent, part, k)
     return begin, extent
 
@@ -162,12 +163,14 @@ def _atom_range(atom: Atom, env: dict[Var, Range], analyzer: Analyzer) -> tuple[
     return None
 
 
-def _remainder_range(inner: tuple[Expr, Expr], divisor: int, analyzer: Analyzer) -> tuple[Expr, Expr]:
+def _remainder_range(inner: tuple[Expr, Expr], divisor: Expr, analyzer: Analyzer) -> tuple[Expr, Expr]:
     low, size = inner
     first = floormod(low, divisor)
+    if constant(analyzer.simplify(size)) == 1:
+        return first, size
     if analyzer.prove(less_equal(first + size, divisor)):
         return first, size
-    return const(0), const(divisor)
+    return const(0), divisor
 
 
 def union_ranges(a: Range, b: Range, analyzer: Analyzer) -> Range:

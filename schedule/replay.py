@@ -214,7 +214,7 @@ def _finish(roots: tuple[Extent, ...], work: _Work) -> Nest:
     return Nest(roots, tuple(work.loops), tuple(work.relations), values, guards, work.init_before)
 
 
-# ------------------------------------------------------------------------------- ranges of axes when some loops stand still
+# ------------------------------------------------------------------------- ranges of axes when some loops stand still
 
 
 def axis_ranges(nest: Nest, fixed: Collection[Var]) -> dict[Var, tuple[Expr, Expr]]:

@@ -172,7 +172,9 @@ class Schedule:
             if isinstance(reference, str):
                 if stage.name == reference:
                     return stage
-            elif any(t is reference or t.op is reference or t.op is getattr(reference, "op", None) for t in stage.outputs):
+            elif any(
+                t is reference or t.op is reference or t.op is getattr(reference, "op", None) for t in stage.outputs
+            ):
                 return stage
         name = getattr(reference, "name", reference)
         raise ScheduleError(

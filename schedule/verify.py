@@ -104,6 +104,7 @@ def _random_inputs(func: Func, sizes: Mapping[Var, int], rng: np.random.Generato
     arrays = []
     for buffer in func.params[: len(func.params) - func.outputs]:
         shape = tuple(_size(s, sizes) for s in buffer.shape)
+        array: np.ndarray
         if buffer.dtype.is_float:
             array = rng.standard_normal(shape)
         elif id(buffer) in index_buffers:

@@ -13,9 +13,9 @@ from schedule.state import Annotate
 def bind(edit: Edit, loop: LoopReference, thread: Any) -> None:
     """Runs the iterations of a loop as GPU threads of an axis (a name such as "threadIdx.x", or a `thread_axis`).
 
-        for i in 0..64: B(i)
-        # s[B].bind(i, "threadIdx.x")
-        for i in 0..64 thread threadIdx.x: B(i)
+    for i in 0..64: B(i)
+    # s[B].bind(i, "threadIdx.x")
+    for i in 0..64 thread threadIdx.x: B(i)
     """
     chosen = edit.loop(loop)
     tag = str(getattr(thread, "tag", thread))

@@ -58,5 +58,3 @@ def cache_write(edit: Edit, scope: str = "local") -> Tensor | tuple[Tensor, ...]
     edit.replace(op=copy, roots=stage.roots[: len(op.axes)])
 
     return cached if len(cached) > 1 else cached[0]
-
-

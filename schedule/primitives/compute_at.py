@@ -30,7 +30,11 @@ def compute_at(edit: Edit, target: Any, loop: LoopReference) -> None:
     host = edit.schedule.find_stage(target)
 
     if isinstance(stage.op, (PlaceholderOp, ExternOp)):
-        kind = "an input of the program" if isinstance(stage.op, PlaceholderOp) else "an extern, which works on whole tensors"
+        kind = (
+            "an input of the program"
+            if isinstance(stage.op, PlaceholderOp)
+            else "an extern, which works on whole tensors"
+        )
         edit.fail(f"{stage.name} is {kind}", help="schedule its consumers")
     edit.require(host is not stage, f"{stage.name} cannot be computed at its own loop")
     place = edit.loop(loop, host)

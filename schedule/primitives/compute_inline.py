@@ -38,6 +38,8 @@ def compute_inline(edit: Edit) -> None:
     outputs = {id(t) for t in stage.outputs}
     for other in edit.state.stages:
         if isinstance(other.op, ExternOp) and any(id(t) in outputs for t in other.op.inputs):
-            edit.fail(f"the extern {other.name} reads {stage.name} as a whole tensor", help=f"leave {stage.name} at root")
+            edit.fail(
+                f"the extern {other.name} reads {stage.name} as a whole tensor", help=f"leave {stage.name} at root"
+            )
 
     edit.replace(place=Inlined(edit.call))

@@ -28,7 +28,7 @@ def decompose_reduction(edit: Edit, loop: LoopReference) -> None:
     outside = [x for x in nest.loops[:position] if x.kind == "reduce"]
     if outside:
         edit.fail(
-            f"the reduce loop {outside[0].name} encloses {chosen.name}, so the initial value would be stored again and again",
+            f"the reduce loop {outside[0].name} encloses {chosen.name}: the initial value would be stored many times",
             outside[0], chosen, help=f"decompose at {outside[0].name} or a loop outside it",
         )  # fmt: skip
 

@@ -30,8 +30,8 @@ def fuse(edit: Edit, *loops: LoopReference) -> Var:
                 help=f"reorder the loops so that {inner.name} follows {outer.name}, then fuse",
             )  # fmt: skip
         edit.require(
-            outer.kind == inner.kind, f"{outer.name} is a {outer.kind} loop and {inner.name} a {inner.kind} loop", outer, inner,
-            help="fuse spatial loops with spatial ones and reduce loops with reduce ones",
+            outer.kind == inner.kind, f"{outer.name} is a {outer.kind} loop and {inner.name} a {inner.kind} loop",
+            outer, inner, help="fuse spatial loops with spatial ones and reduce loops with reduce ones",
         )  # fmt: skip
         for child in edit.attached(outer.var):
             edit.fail(

@@ -27,8 +27,9 @@ def parallel(edit: Edit, loop: LoopReference) -> None:
 def require_spatial(edit: Edit, loop: Loop, word: str) -> None:
     """Iterations of a reduce loop add to the same elements and so depend on each other."""
     edit.require(
-        loop.kind == "spatial", f"{loop.name} is a reduce loop: its iterations update the same elements of {edit.stage.name}",
-        loop, help=f"make a spatial loop {word}, or declare partial results as a compute of their own",
+        loop.kind == "spatial",
+        f"{loop.name} is a reduce loop: its iterations update the same elements of {edit.stage.name}", loop,
+        help=f"make a spatial loop {word}, or declare partial results as a compute of their own",
     )  # fmt: skip
 
 

@@ -20,7 +20,9 @@ def pragma(edit: Edit, loop: LoopReference, key: str, value: Any = True) -> None
     """
     chosen = edit.loop(loop)
 
-    edit.require(isinstance(key, str) and key.isidentifier(), f"the key {key!r} of a pragma must be an identifier", chosen)
+    edit.require(
+        isinstance(key, str) and key.isidentifier(), f"the key {key!r} of a pragma must be an identifier", chosen
+    )
     edit.require(isinstance(value, (bool, int, float, str)), f"the value of the pragma {key} must be a literal", chosen)
 
     edit.step(Pragma(chosen.var, key, value, edit.call))

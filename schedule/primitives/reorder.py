@@ -44,7 +44,7 @@ def reorder(edit: Edit, *loops: LoopReference) -> None:
             edit.fail(
                 f"the reduce loops would change their order, but the reducer {reducer.name} is not {missing}",
                 *[a for a, b in zip(before_reduce, after_reduce, strict=True) if a is not b],
-                help="keep the order of the reduce loops, or declare the reducer with associative=True, commutative=True",
+                help="keep the order of the reduce loops, or declare the reducer associative and commutative",
             )
 
     edit.step(Reorder(tuple(loop.var for loop in chosen), edit.call))

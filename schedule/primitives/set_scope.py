@@ -26,7 +26,7 @@ def set_scope(edit: Edit, scope: str) -> None:
         kind = "an output" if stage.is_output else "an input"
         edit.fail(
             f"{stage.name} is {kind} of the program: the caller's memory is global",
-            help=f"use s.cache_{'write' if stage.is_output else 'read'}({stage.name}, {scope!r}) for a copy in {scope} memory",
+            help=f"use s.cache_{'write' if stage.is_output else 'read'}({stage.name}, {scope!r}) for a copy",
         )
 
     edit.replace(buffers=tuple(dataclasses.replace(b, scope=scope) for b in stage.buffers))

@@ -34,7 +34,14 @@ def split(edit: Edit, loop: LoopReference, factor: int | None = None, nparts: in
 
     outer, inner = Var(f"{old.name}_o", old.var.dtype), Var(f"{old.name}_i", old.var.dtype)
     edit.step(
-        Split(old.var, outer, inner, count if factor is not None else None, count if nparts is not None else None, edit.call)
+        Split(
+            old.var,
+            outer,
+            inner,
+            count if factor is not None else None,
+            count if nparts is not None else None,
+            edit.call,
+        )
     )
 
     edit.forward(old.var, inner)

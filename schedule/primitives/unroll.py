@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from schedule.edit import Edit, LoopReference, primitive
 from schedule.primitives.parallel import require_free
-from schedule.replay import constant
 from schedule.state import Annotate
 
 
@@ -21,9 +20,5 @@ def unroll(edit: Edit, loop: LoopReference) -> None:
     chosen = edit.loop(loop)
 
     require_free(edit, chosen)
-    edit.require(
-        constant(chosen.extent) is not None, f"the loop must have a constant extent, but it runs to {chosen.extent!r}", chosen,
-        help=f"split {chosen.name} by a constant first, then unroll the inner loop",
-    )  # fmt: skip
 
     edit.step(Annotate(chosen.var, "unrolled", None, edit.call))

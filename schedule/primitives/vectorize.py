@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from schedule.edit import Edit, LoopReference, primitive
 from schedule.primitives.parallel import require_free, require_spatial
-from schedule.replay import constant
 from schedule.state import Annotate
 
 
@@ -22,9 +21,5 @@ def vectorize(edit: Edit, loop: LoopReference) -> None:
 
     require_spatial(edit, chosen, "vectorized")
     require_free(edit, chosen)
-    edit.require(
-        constant(chosen.extent) is not None, f"the loop must have a constant extent, but it runs to {chosen.extent!r}", chosen,
-        help=f"split {chosen.name} by a constant first, then vectorize the inner loop",
-    )  # fmt: skip
 
     edit.step(Annotate(chosen.var, "vectorized", None, edit.call))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,8 @@ from schedule import Schedule
 from tensorir import te
 from tensorir.expr import Load, Var
 from tensorir.interpreter import interpret
-from tensorir.stmt import Func
-from tensorir.visit import substitute, walk_expr, walk_exprs
+from tensorir.stmt import For, Func, Stmt
+from tensorir.visit import rewrite_stmt, substitute, walk_expr, walk_exprs, with_body
 
 
 def make_arrays(func: Func, dims: Mapping[Var, int], seed: int = 0) -> list[np.ndarray]:
@@ -46,10 +47,15 @@ def _index_loads(func: Func) -> list[Load]:
 
 
 def run(func: Func, dims: Mapping[Var, int] | None = None, seed: int = 0, mode: str = "checked") -> list[np.ndarray]:
-    """The outputs of a function on random inputs."""
+    """The outputs of a function on random inputs. Loops bound to threads run one iteration after the other."""
+    func = with_body(func, rewrite_stmt(func.body, stmt=_unbound))
     arrays = make_arrays(func, dims or {}, seed)
     interpret(func, arrays, dims=dims, mode=mode)
     return arrays[len(arrays) - func.outputs :]
+
+
+def _unbound(s: Stmt) -> Stmt:
+    return dataclasses.replace(s, kind="serial", thread=None) if isinstance(s, For) and s.kind == "thread" else s
 
 
 def require_same_bits(s: Schedule, dims: Mapping[Var, int] | None = None, seed: int = 0, mode: str = "checked") -> None:

@@ -202,9 +202,7 @@ def _pragma(s: Schedule, rng: random.Random, views: list[StageView]) -> Argument
 
 
 def _compute_at(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
-    inner = [
-        v for v in views if all(v.tensor is not o for o in s.outputs)
-    ]
+    inner = [v for v in views if all(v.tensor is not o for o in s.outputs)]
     hosts = [v for v in views if v.loops]
     if not inner or not hosts:
         return None

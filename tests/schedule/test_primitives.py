@@ -404,9 +404,11 @@ def test_decompose_reduction() -> None:
     kinds = [x.kind for x in walk_stmt(s.func().body) if isinstance(x, For)]
     assert kinds == ["serial", "serial", "vectorized", "serial", "serial", "vectorized"]
     require_same_bits(s)
-    with pytest.raises(ScheduleError, match="must be stored outside every reduce loop"):
-        s[c].reorder("i_i", "k", "j") if False else s[c].reorder("k", "i_o")
-        s[c].decompose_reduction("i_o")
+    k_o, k_i = s[c].split("k", factor=2)
+    require_same_bits(s)
+    with pytest.raises(ScheduleError, match="must be stored outside every reduce loop, but k_i encloses k_o") as caught:
+        s[c].reorder(k_i, k_o)
+    assert "this breaks the earlier decompose_reduction(k)" in str(caught.value)
 
 
 def test_loops_of_other_stages_are_named_so() -> None:
@@ -481,7 +483,11 @@ def test_a_refused_call_changes_nothing() -> None:
     a, b, c = elementwise()
     s = create_schedule(c)
     before, trace = str(s), s.trace
-    for attempt in (lambda: s[c].split("i", factor=0), lambda: s[c].compute_inline(), lambda: s[b].compute_at(s[b], "i")):
+    for attempt in (
+        lambda: s[c].split("i", factor=0),
+        lambda: s[c].compute_inline(),
+        lambda: s[b].compute_at(s[b], "i"),
+    ):
         with pytest.raises(ScheduleError):
             attempt()
     assert str(s) == before and s.trace == trace
