@@ -210,6 +210,12 @@ class IndexScope:
             return difference.shifted(-1) if isinstance(condition, LT) else difference
         return None
 
+    def at_least_zero(self, form: Form, dtype: DType) -> Expr:
+        """The condition `form >= 0`, written without negative multiples: subtracted <= added."""
+        added = Form({a: c for a, c in form.terms.items() if c > 0}, max(form.constant, 0))
+        taken = Form({a: -c for a, c in form.terms.items() if c < 0}, max(-form.constant, 0))
+        return self.simplify(LE(self.to_expr(taken, dtype), self.to_expr(added, dtype), dtypes.bool_))
+
     # ------------------------------------------------------------------------------------------------------- proofs
 
     def prove(self, condition: Expr) -> bool | None:

@@ -38,7 +38,7 @@ from tensorir.expr import (
 from tensorir.passes.accesses import bind_loops
 from tensorir.passes.fresh import fresh_copy
 from tensorir.passes.linear import Form, IndexScope, conjunction, conjuncts, is_index_type
-from tensorir.passes.tighten_loops import EMPTY
+from tensorir.passes.tighten_loops import EMPTY, loop_limits
 from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store, seq
 from tensorir.visit import rewrite_expr, stmt_exprs, sub_stmts, walk_expr, walk_stmt, with_body
 
@@ -301,7 +301,7 @@ class _Partition:
         dtype = loop.var.dtype
         tests: list[Expr] = []
         for guard in guards:
-            test = self.scope.simplify(less_equal(const(0, dtype), self.scope.to_expr(guard.least, dtype)))
+            test = self.scope.at_least_zero(guard.least, dtype)
             if self.scope.prove(test) is False or any(test is t for t in tests):
                 continue
             tests.append(test)
@@ -319,9 +319,23 @@ class _Partition:
         condition = conjunction(chosen)
         with self.scope.assume(*chosen):
             main = self.visit(fresh_copy(loop.body, {}))
-        with self.scope.assume(*([logical_not(chosen[0])] if len(chosen) == 1 else [])):
-            rest = self.visit(loop.body)
+        rest = self._rest(loop, chosen)
         return For(loop.var, loop.begin, loop.extent, loop.kind, If(condition, main, rest), loop.thread, loop.pragmas)
+
+    def _rest(self, loop: For, chosen: list[Expr]) -> Stmt:
+        """The guarded copy; if one value of the variable is all that is left for it, that value is put in."""
+        if len(chosen) != 1:
+            return self.visit(loop.body)
+        failing = self.scope.simplify(logical_not(chosen[0]))
+        limits = loop_limits(failing, loop.var, self.scope)
+        begin, size = self.scope.form(loop.begin), self.scope.form(loop.extent)
+        if limits is not None and begin.is_const and size.is_const:
+            lows = [begin.constant, *(f.constant for f in limits[0] if f.is_const)]
+            ends = [begin.constant + size.constant, *(f.constant for f in limits[1] if f.is_const)]
+            if min(ends) - max(lows) == 1:
+                return self.visit(fresh_copy(loop.body, {loop.var: const(max(lows), loop.var.dtype)}))
+        with self.scope.assume(failing):
+            return self.visit(loop.body)
 
     def _spend(self, cost: int) -> bool:
         if cost > self.budget:

@@ -22,6 +22,7 @@ from tensorir.passes.partition_loops import partition_loops
 from tensorir.passes.simplify_program import simplify_program
 from tensorir.passes.sink_allocations import sink_allocations
 from tensorir.passes.tighten_loops import tighten_loops
+from tensorir.passes.unmask_registers import unmask_registers
 from tensorir.passes.unroll import unroll
 from tensorir.passes.vectorize import vectorize
 from tensorir.stmt import Func
@@ -72,6 +73,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("legalize_half", legalize_half, "after expansion, which makes arithmetic that must be rounded"),
     Pass("flatten", _plain(flatten), "before vectorize: one index, whose coefficient is the stride of the lanes"),
     Pass("vectorize", vectorize, "before unroll: each vector body is made once, then copied"),
+    Pass("unmask_registers", _plain(unmask_registers), "once masks are known, before unroll copies them"),
     Pass("unroll", _plain(unroll), "last of the loop changes, so that nothing walks the copies twice"),
     Pass("check_registers", _plain(check_registers), "as soon as unrolled indices are constants: refuse those that are not"),
     Pass("simplify_program", _plain(simplify_program), "loops of one step, decided conditions, memory nobody reads"),

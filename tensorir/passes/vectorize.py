@@ -45,7 +45,7 @@ from tensorir.passes.linear import IndexScope, conjunction, conjuncts, is_index_
 from tensorir.passes.tighten_loops import EMPTY
 from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store, seq
 from tensorir.target import Target
-from tensorir.visit import children, rewrite_expr, rewrite_stmt, stmt_exprs, walk_expr, walk_stmt, with_body
+from tensorir.visit import children, rewrite_expr, rewrite_stmt, stmt_exprs, substitute, walk_expr, walk_stmt, with_body
 
 
 class VectorizeError(UserError):
@@ -105,6 +105,15 @@ def _vectorized(loop: For, scope: IndexScope, target: Target) -> Stmt:
     return _Lanes(loop, lanes, scope, target).stmt(loop.body)
 
 
+def _touches_registers(s: Stmt) -> bool:
+    for x in walk_stmt(s):
+        if isinstance(x, Store) and x.buffer.scope == "register":
+            return True
+        if any(isinstance(n, Load) and n.buffer.scope == "register" for n in _nodes(x)):
+            return True
+    return False
+
+
 def _nodes(s: Stmt) -> list[Expr]:
     return [n for e in stmt_exprs(s) for n in walk_expr(e)]
 
@@ -129,6 +138,7 @@ class _Lanes:
         self.lane_memo: dict[Expr, bool] = {}
         self.wide: dict[Expr, Var] = {}
         self.mask: Expr | None = None
+        self.alive = False
         self.shells: list[_Shell] = []
         self.keep: list[Expr | None] = []
         self.varying: set[object] = {loop.var}
@@ -167,7 +177,9 @@ class _Lanes:
         var = Var(self.var.name, self.var.dtype)
         begin, extent = self.begin, const(self.lanes, self.var.dtype)
         self.scope.bind(var, begin, extent)
-        return For(var, begin, extent, "serial", fresh_copy(s, {self.var: var}))
+        # Registers need constant indices, so there the lanes are copies, not steps.
+        kind = "unrolled" if _touches_registers(s) else "serial"
+        return For(var, begin, extent, kind, fresh_copy(s, {self.var: var}))
 
     def store(self, s: Store) -> Stmt:
         index = self.expr(s.indices[0])
@@ -202,7 +214,7 @@ class _Lanes:
             return If(self._scalar(conjunction(lane_free)), inner)
         condition = conjunction(asking) if s.otherwise is None else s.condition
         if self._masks_are_cheap(s):
-            vector = self._wide(self.expr(condition))
+            vector = self.scope.simplify(self._wide(self.expr(condition)))
             verdict = predicate_verdict(vector, self.scope)
             if verdict is not None:
                 return self.stmt(s.then) if verdict else EMPTY if s.otherwise is None else self.stmt(s.otherwise)
@@ -218,14 +230,37 @@ class _Lanes:
         return bool(widths) and all(self.target.has_masked_memory(t) for t in widths)
 
     def _under(self, condition: Expr, vector: Expr, body: Stmt) -> Stmt:
-        held = self.mask
+        """`body` in the lanes where the condition holds. If one lane is active whenever any is, it is asked first, so
+        that what all lanes share may be read without a mask."""
+        held, alive = self.mask, self.alive
+        leader = self._leader(condition) if held is None or alive else None
         self.mask = self._and(held, vector)
+        self.alive = leader is not None
         self.keep.append(self.mask)
         self.shells.append(_Shell(condition=condition))
         result = self.stmt(body)
         self.shells.pop()
-        self.mask = held
-        return result
+        self.mask, self.alive = held, alive
+        if leader is None or self.scope.prove(leader) is True or held is not None:
+            return result
+        return If(leader, result)
+
+    def _leader(self, condition: Expr) -> Expr | None:
+        """The condition in the lane that is active whenever one is: the first or the last."""
+        signs: set[bool] = set()
+        for part in conjuncts(self.scope.simplify(condition)):
+            margin = self.scope.margin(part)
+            if margin is None or any(self.depends(a) and a is not self.var for a in margin.terms):
+                return None
+            if any(isinstance(n, Load) for a in margin.terms for n in walk_expr(a)):
+                return None
+            signs.add(margin.coefficient(self.var) > 0)
+        if len(signs) != 1:
+            return None
+        lane = self.scope.form(self.begin).shifted(self.lanes - 1 if signs.pop() else 0)
+        leader = self.scope.simplify(substitute(condition, {self.var: self.scope.to_expr(lane, self.var.dtype)}))
+        # Under an outer mask only a lane that is active for certain may speak for all.
+        return leader if self.mask is None or self.scope.prove(leader) is True else None
 
     def _main_and_tail(self, condition: Expr, s: If) -> Stmt:
         """Vector code where the condition holds in all lanes, a scalar loop elsewhere."""
@@ -397,7 +432,8 @@ class _Lanes:
     def load(self, e: Load) -> Expr:
         index = self.expr(e.indices[0])
         predicate = self.mask if e.predicate is None else self._and(self.mask, self.expr(e.predicate))
-        if index.dtype.lanes == 1 and (predicate is None or self._is_inside(index, e.buffer)):
+        shared = e.predicate is None and (self.mask is None or self.alive)
+        if index.dtype.lanes == 1 and (predicate is None or shared or self._is_inside(index, e.buffer)):
             return Load(e.buffer, (index,), e.dtype)
         if predicate is None:
             return Load(e.buffer, (index,), e.dtype.with_lanes(self.lanes))
@@ -450,11 +486,11 @@ class _Lanes:
         return Select(vector, a, b, a.dtype)
 
     def _masked(self, e: Expr, condition: Expr) -> Expr:
-        held = self.mask
-        self.mask = self._and(held, condition)
+        held, alive = self.mask, self.alive
+        self.mask, self.alive = self._and(held, condition), False
         self.keep.append(self.mask)
         result = self.expr(e)
-        self.mask = held
+        self.mask, self.alive = held, alive
         return result
 
     def let_expr(self, e: Let) -> Expr:
