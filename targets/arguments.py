@@ -6,20 +6,44 @@ The check of a parameter is planned once, when the kernel is made, so that a cal
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tensorir.buffer import Buffer
 from tensorir.errors import UserError
-from tensorir.expr import Const, Expr, Var, const
-from tensorir.semantics import fold_expr
+from tensorir.expr import Const, Expr, Var
+from tensorir.interpreter import evaluate
 from tensorir.stmt import Func
-from tensorir.visit import free_vars, rewrite_expr
+from tensorir.visit import free_vars
 
 
 class ArgumentError(UserError):
     """An array that does not fit the parameter it is given for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The check of one parameter. `shape` is the wanted shape where it is constant; otherwise `axes` holds for each
+    axis a size, the number of a dimension symbol, or an expression."""
+
+    dtype: np.dtype
+    rank: int
+    shape: tuple[int, ...] | None
+    axes: tuple[tuple[int | None, int | None, Expr | None], ...]
+    is_output: bool
+
+
+class Arguments:
+    """Checked arguments: the arrays (an input that is not contiguous is a copy), their addresses, the dimensions."""
+
+    __slots__ = ("addresses", "arrays", "dims")
+
+    def __init__(self, arrays: list[np.ndarray], addresses: list[int], dims: list[int]) -> None:
+        self.arrays = arrays
+        self.addresses = addresses
+        self.dims = dims
 
 
 class Signature:
@@ -33,68 +57,74 @@ class Signature:
         self._names = [f"argument {i} ({p.name})" for i, p in enumerate(func.params)]
         self._outputs = len(func.params) - func.outputs
         self._dims = func.dims
-        self._plans = [
-            (p, p.dtype.numpy, len(p.shape), [_axis(e) for e in p.shape], i >= self._outputs)
-            for i, p in enumerate(func.params)
-        ]
+        numbers = {id(d): i for i, d in enumerate(func.dims)}
+        self._plans = [_plan(p, numbers, i >= self._outputs) for i, p in enumerate(func.params)]
 
-    def check(self, arrays: Sequence[Any], dims: Mapping[str, int]) -> tuple[list[np.ndarray], list[int]]:
-        """The arrays to run on (an input that is not contiguous is copied) and the dimensions in order."""
+    def check(self, arrays: Sequence[Any], dims: Mapping[str, int]) -> Arguments:
+        """The arguments to run on. Raises `ArgumentError` naming the first that does not fit."""
         if len(arrays) != len(self._plans):
             names = ", ".join(p.name for p in self._params)
             raise ArgumentError(f"{self.name} takes {len(self._plans)} arrays ({names}), not {len(arrays)}")
-        taken: list[np.ndarray] = []
-        sizes: dict[Var, int] = {}
+        sizes: list[int] = [-1] * len(self._dims)
         if dims:
-            by_name = {d.name: d for d in self._dims}
-            for name, size in dims.items():
-                if name not in by_name:
-                    raise ArgumentError(
-                        f"{self.name} has no dimension {name!r}",
-                        help=f"its dimensions are {', '.join(by_name) or 'all constant'}",
-                    )
-                sizes[by_name[name]] = int(size)
-        later = []
-        for position, (array, (param, dtype, rank, axes, is_output)) in enumerate(
-            zip(arrays, self._plans, strict=True)
-        ):
+            self._named(dims, sizes)
+        taken: list[np.ndarray] = []
+        addresses: list[int] = []
+        later = False
+        position = 0
+        for plan in self._plans:
+            array = arrays[position]
             if type(array) is not np.ndarray:
-                array = self._as_array(array, position, is_output)
-            if array.dtype != dtype or not array.dtype.isnative:
+                array = self._as_array(array, position, plan.is_output)
+            if array.dtype is not plan.dtype and (array.dtype != plan.dtype or not array.dtype.isnative):
                 self._wrong_dtype(array, position)
             shape = array.shape
-            if len(shape) != rank:
-                raise ArgumentError(
-                    f"{self.name}: {self._names[position]} has {rank} dimensions, the array given has {len(shape)}",
-                    help=f"its shape is {_shape_text(param)}",
-                )
-            for axis, (wanted, size) in enumerate(zip(axes, shape, strict=True)):
-                if type(wanted) is int:
-                    if wanted != size:
-                        self._wrong_size(position, axis, size, wanted)
-                elif type(wanted) is Var:
-                    known = sizes.setdefault(wanted, size)
-                    if known != size:
-                        self._wrong_size(position, axis, size, known)
-                else:
-                    later.append((position, axis, size, wanted))
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                array = self._copy(array, position, is_output)
-            if is_output and not flags.writeable:
-                raise ArgumentError(f"{self.name}: {self._names[position]} is an output, but the array is read-only")
+            if shape != plan.shape:
+                if plan.shape is not None or len(shape) != plan.rank:
+                    self._wrong_shape(position, shape)
+                axis = 0
+                for constant, number, expr in plan.axes:
+                    size = shape[axis]
+                    if number is not None:
+                        known = sizes[number]
+                        if known < 0:
+                            sizes[number] = size
+                        elif known != size:
+                            self._wrong_size(position, axis, size, known)
+                    elif expr is not None:
+                        later = True
+                    elif constant is not None and constant != size:
+                        self._wrong_size(position, axis, size, constant)
+                    axis += 1
+            if not array.flags.carray:  # contiguous, aligned and writable
+                array = self._behaved(array, position, plan.is_output)
             taken.append(array)
-        for position, axis, size, expr in later:
-            self._check_expression(position, axis, size, expr, sizes)
-        self._check_overlap(taken)
-        try:
-            return taken, [sizes[d] for d in self._dims]
-        except KeyError:
-            missing = next(d for d in self._dims if d not in sizes)
-            raise ArgumentError(
-                f"{self.name}: the dimension {missing.name} is not the size of any argument's axis",
-                help=f"pass it by name: {missing.name}=...",
-            ) from None
+            addresses.append(array.__array_interface__["data"][0])
+            position += 1
+        if later:
+            self._check_expressions(taken, sizes)
+        self._check_overlap(taken, addresses)
+        if -1 in sizes:
+            self._missing(self._dims[sizes.index(-1)])
+        return Arguments(taken, addresses, sizes)
+
+    def _named(self, dims: Mapping[str, int], sizes: list[int]) -> None:
+        numbers = {d.name: i for i, d in enumerate(self._dims)}
+        for name, size in dims.items():
+            if name not in numbers:
+                raise ArgumentError(
+                    f"{self.name} has no dimension {name!r}",
+                    help=f"its dimensions are {', '.join(numbers) or 'all constant'}",
+                )
+            if size < 0:
+                raise ArgumentError(f"{self.name}: the dimension {name} is {size}, below 0")
+            sizes[numbers[name]] = int(size)
+
+    def _missing(self, dim: Var) -> None:
+        raise ArgumentError(
+            f"{self.name}: the dimension {dim.name} is not the size of any argument's axis",
+            help=f"pass it by name: {dim.name}=...",
+        )
 
     def _as_array(self, value: Any, position: int, is_output: bool) -> np.ndarray:
         if isinstance(value, np.ndarray):
@@ -124,33 +154,47 @@ class Signature:
             help=f"its shape is {_shape_text(self._params[position])}",
         )
 
-    def _copy(self, array: np.ndarray, position: int, is_output: bool) -> np.ndarray:
-        if is_output:
+    def _wrong_shape(self, position: int, shape: tuple[int, ...]) -> None:
+        param = self._params[position]
+        if len(shape) != len(param.shape):
             raise ArgumentError(
-                f"{self.name}: {self._names[position]} is an output, but the array is not contiguous in row-major order",
-                help="give a fresh array, such as numpy.empty(shape, dtype)",
+                f"{self.name}: {self._names[position]} has {len(param.shape)} dimensions, the array given {len(shape)}",
+                help=f"its shape is {_shape_text(param)}",
             )
-        return np.require(array, requirements=["C", "A"])
+        wanted = self._plans[position].shape or ()
+        axis = next(a for a, (w, s) in enumerate(zip(wanted, shape, strict=True)) if w != s)
+        self._wrong_size(position, axis, shape[axis], wanted[axis])
 
-    def _check_expression(self, position: int, axis: int, size: int, expr: Expr, sizes: dict[Var, int]) -> None:
-        missing = [v for v in free_vars(expr) if v not in sizes]
-        if missing:
-            raise ArgumentError(
-                f"{self.name}: the dimension {missing[0].name} of {self._names[position]} is not known",
-                help=f"pass it by name: {missing[0].name}=...",
-            )
-        value = rewrite_expr(expr, lambda n: const(sizes[n], n.dtype) if isinstance(n, Var) else fold_expr(n) or n)
-        if isinstance(value, Const) and int(value.value) != size:
-            self._wrong_size(position, axis, size, int(value.value))
+    def _behaved(self, array: np.ndarray, position: int, is_output: bool) -> np.ndarray:
+        if not is_output:
+            return array if array.flags.c_contiguous and array.flags.aligned else np.require(array, None, ["C", "A"])
+        if not array.flags.writeable:
+            raise ArgumentError(f"{self.name}: {self._names[position]} is an output, but the array is read-only")
+        raise ArgumentError(
+            f"{self.name}: {self._names[position]} is an output, but the array is not contiguous and aligned",
+            help="give a fresh array, such as numpy.empty(shape, dtype)",
+        )
 
-    def _check_overlap(self, arrays: list[np.ndarray]) -> None:
-        spans = [(a.__array_interface__["data"][0], a.nbytes) for a in arrays]
-        for position in range(self._outputs, len(spans)):
-            begin, nbytes = spans[position]
-            if nbytes == 0:
-                continue
-            for other, (start, length) in enumerate(spans):
-                if other != position and start < begin + nbytes and begin < start + length:
+    def _check_expressions(self, arrays: list[np.ndarray], sizes: list[int]) -> None:
+        env = {d: s for d, s in zip(self._dims, sizes, strict=True) if s >= 0}
+        for position, (plan, array) in enumerate(zip(self._plans, arrays, strict=True)):
+            for axis, (_, _, expr) in enumerate(plan.axes):
+                if expr is None:
+                    continue
+                for v in free_vars(expr):
+                    if v not in env:
+                        self._missing(v)
+                wanted = evaluate(expr, env)
+                if wanted != array.shape[axis]:
+                    self._wrong_size(position, axis, array.shape[axis], wanted)
+
+    def _check_overlap(self, arrays: list[np.ndarray], addresses: list[int]) -> None:
+        """No output may share memory with another argument."""
+        ends = [begin + array.nbytes for begin, array in zip(addresses, arrays, strict=True)]
+        for position in range(self._outputs, len(addresses)):
+            begin, end = addresses[position], ends[position]
+            for other, start in enumerate(addresses):
+                if start < end and begin < ends[other] and other != position:
                     raise ArgumentError(
                         f"{self.name}: {self._names[position]} is an output, but shares memory with "
                         f"{self._names[other]}",
@@ -158,8 +202,18 @@ class Signature:
                     )
 
 
-def _axis(extent: Expr) -> int | Expr:
-    return int(extent.value) if isinstance(extent, Const) else extent
+def _plan(param: Buffer, numbers: Mapping[int, int], is_output: bool) -> _Plan:
+    axes: list[tuple[int | None, int | None, Expr | None]] = []
+    for extent in param.shape:
+        if isinstance(extent, Const):
+            axes.append((int(extent.value), None, None))
+        elif id(extent) in numbers:
+            axes.append((None, numbers[id(extent)], None))
+        else:
+            axes.append((None, None, extent))
+    sizes = [constant for constant, _, _ in axes]
+    shape = None if any(s is None for s in sizes) else tuple(s for s in sizes if s is not None)
+    return _Plan(param.dtype.numpy, len(axes), shape, tuple(axes), is_output)
 
 
 def _shape_text(buffer: Buffer) -> str:

@@ -104,6 +104,6 @@ def _arrays(arguments: Any, operands: tuple[tuple[DType, int], ...]) -> list[np.
         shape = tuple(int(arguments[position + axis]) for axis in range(rank))
         position += rank
         nbytes = math.prod(shape) * dtype.nbytes
-        memory = (ctypes.c_char * nbytes).from_address(arguments[number]) if nbytes else b""
+        memory: Any = (ctypes.c_char * nbytes).from_address(arguments[number]) if nbytes else b""
         arrays.append(np.frombuffer(memory, dtype.numpy).reshape(shape))
     return arrays

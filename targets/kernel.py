@@ -13,9 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
-from targets.arguments import Signature
+from targets.arguments import Arguments, Signature
 from targets.externs import HostFunction, extern_signatures
 from targets.llvm.compile import CompiledKernel
 from targets.llvm.machine import require_runnable
@@ -50,7 +48,7 @@ def _duration(seconds: float) -> str:
 class Runner(Protocol):
     """What runs the checked arrays, and the texts it can show."""
 
-    def run(self, arrays: list[np.ndarray], dims: list[int]) -> None: ...
+    def run(self, arguments: Arguments) -> None: ...
 
     def sources(self) -> tuple[str, ...]: ...
 
@@ -80,7 +78,7 @@ class Kernel:
     def __call__(self, *arrays: Any, **dims: int) -> None:
         """Run on one array a parameter, outputs last and written in place. `dims` gives by name the dimension symbols
         that no argument has as an axis. Raises `ArgumentError`, or `KernelError` when the kernel stops."""
-        self._runner.run(*self._signature.check(arrays, dims))
+        self._runner.run(self._signature.check(arrays, dims))
 
     def source(self, kind: str = "tir") -> str:
         """The program at one stage: "tir" as given, "lowered", "llvm", "asm" (what there is depends on the target)."""
@@ -100,14 +98,14 @@ class Kernel:
 
     def time(self, *arrays: Any, repeats: int = 10, min_window: float = 1e-3, **dims: int) -> Timing:
         """The time of one call, arguments checked once: `repeats` windows of at least `min_window` seconds."""
-        checked, sizes = self._signature.check(arrays, dims)
+        checked = self._signature.check(arrays, dims)
         run, clock = self._runner.run, time.perf_counter
-        run(checked, sizes)
+        run(checked)
         number = 1
         while True:
             start = clock()
             for _ in range(number):
-                run(checked, sizes)
+                run(checked)
             window = clock() - start
             if window >= min_window:
                 break
@@ -116,7 +114,7 @@ class Kernel:
         for _ in range(repeats):
             start = clock()
             for _ in range(number):
-                run(checked, sizes)
+                run(checked)
             windows.append((clock() - start) / number)
         return Timing(min(windows), statistics.median(windows), repeats, number)
 
@@ -139,14 +137,13 @@ class NativeRunner:
             name=compiled.func.name,
         )
 
-    def run(self, arrays: list[np.ndarray], dims: list[int]) -> None:
+    def run(self, arguments: Arguments) -> None:
         """Call the native function."""
         if not self._hosts:
-            self.function(arrays, dims)
+            self.function.call_addresses(arguments.addresses, arguments.dims)
             return
-        addresses = [a.__array_interface__["data"][0] for a in arrays]
         try:
-            self.function.call_addresses([*addresses, *self._extra], dims)
+            self.function.call_addresses([*arguments.addresses, *self._extra], arguments.dims)
         except KernelError as error:
             if error.code == Status.EXTERN_FAILED:
                 for host in self._hosts:
@@ -179,9 +176,10 @@ class ReferenceRunner:
     def __init__(self, func: Func) -> None:
         self.kernel = ReferenceKernel(func)
 
-    def run(self, arrays: list[np.ndarray], dims: list[int]) -> None:
+    def run(self, arguments: Arguments) -> None:
         """Interpret the program."""
-        interpret(self.kernel.func, arrays, dict(zip(self.kernel.func.dims, dims, strict=True)))
+        dims = dict(zip(self.kernel.func.dims, arguments.dims, strict=True))
+        interpret(self.kernel.func, arguments.arrays, dims)
 
     def sources(self) -> tuple[str, ...]:
         """The kinds of text."""

@@ -24,7 +24,7 @@ class TargetError(UserError):
     """A target string that names no known kind, option, CPU or value."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Target:
     """A kind of code, the options it was asked with, and the facts that passes and schedules rely on.
 
@@ -86,6 +86,9 @@ class Target:
 
     def __str__(self) -> str:
         return " ".join([self.kind, *(f"-{name}={value}" for name, value in self.options)])
+
+    def __repr__(self) -> str:
+        return f"Target({str(self)!r})"
 
     def option(self, name: str, default: str = "") -> str:
         """The value of an option as it was given."""

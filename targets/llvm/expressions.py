@@ -129,7 +129,7 @@ class ExprEmitter:
             if top in known:
                 stack.pop()
                 continue
-            if isinstance(top, (ir.Load, ir.Call)) and (type(top) is ir.Load or top.name not in _PURE_CALLS):
+            if isinstance(top, ir.Load) or (isinstance(top, ir.Call) and top.name not in _PURE_CALLS):
                 known[top] = True
                 continue
             below = children(top)
@@ -404,6 +404,8 @@ def _load(x: ExprEmitter, e: ir.Load) -> Rule:
         name = f"llvm.masked.load.{_memory_suffix(e.dtype)}.p0"
         args = [("ptr", pointer), (vector_of("i1", e.dtype.lanes), mask), _pair(zero)]
         return x.from_memory(w.intrinsic(name, stored, args, (f"align {element.nbytes}",)), e.dtype)
+    if ramp is not None and ramp[1] in (2, -1) and mask is None and e.dtype.lanes > 2:
+        return _load_shuffled(x, e, *ramp)
     if ramp is not None and ramp[1] == 0 and mask is None:
         scalar = memory_type(element)
         value = w.op(f"load {scalar}, ptr {x.address(e.buffer, ramp[0])}, align {element.nbytes}")
@@ -416,6 +418,21 @@ def _load(x: ExprEmitter, e: ir.Load) -> Rule:
         _pair(zero),
     ]
     return x.from_memory(w.intrinsic(name, stored, args, (f"align {element.nbytes}",)), e.dtype)
+
+
+def _load_shuffled(x: ExprEmitter, e: ir.Load, base: Expr, stride: int) -> str:
+    """A strided load as plain loads and a shuffle; they touch nothing beyond the first and the last lane."""
+    w, n, stored, align = x.writer, e.dtype.lanes, memory_type(e.dtype), e.buffer.dtype.nbytes
+    if stride == -1:
+        only = w.op(f"load {stored}, ptr {x.address(e.buffer, base - (n - 1))}, align {align}")
+        lanes, other = range(n - 1, -1, -1), "poison"
+    else:
+        # lanes 0, 2, ... of the first n elements, and of the n elements that end at the last lane's
+        only = w.op(f"load {stored}, ptr {x.address(e.buffer, base)}, align {align}")
+        other = w.op(f"load {stored}, ptr {x.address(e.buffer, base + (n - 1))}, align {align}")
+        lanes = [2 * lane if 2 * lane < n else n + 2 * lane - (n - 1) for lane in range(n)]  # type: ignore[assignment]
+    mask = f"<{n} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
+    return x.from_memory(w.op(f"shufflevector {stored} {only}, {stored} {other}, {mask}"), e.dtype)
 
 
 def _splat_pointer(x: ExprEmitter, e: ir.Load, index: Expr) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from targets.llvm.runtime.host import Machine, host, host_machine, target_machine
 from tensorir.errors import UserError
 from tensorir.target import CPUS, KNOWN_FEATURES, Target
@@ -16,7 +18,7 @@ def resolve_host(target: Target) -> Target:
     options = dict(target.options)
     here = host()
     if target.mcpu == "host":
-        native = Target.make("llvm", _host_cpu())
+        native = native_target()
         options["mcpu"] = native.mcpu
         attributes = [a for a in (native.mattr, target.mattr) if a]
         if attributes:
@@ -30,10 +32,12 @@ def resolve_host(target: Target) -> Target:
     return Target.make("llvm", options)
 
 
-def _host_cpu() -> dict[str, str]:
-    """This machine's CPU as options: a known name, and how its features differ from that name's."""
+@functools.cache
+def native_target() -> Target:
+    """This machine's CPU: a known name, and how its features differ from that name's."""
     here = host()
     arch = "aarch64" if here.triple.split("-")[0] in ("aarch64", "arm64") else "x86_64"
+    listed = {f[1:] for f in here.features.split(",")} & KNOWN_FEATURES
     present = {f[1:] for f in here.features.split(",") if f.startswith("+")} & KNOWN_FEATURES
     if here.cpu in CPUS and CPUS[here.cpu][0] == arch:
         cpu = here.cpu
@@ -42,29 +46,25 @@ def _host_cpu() -> dict[str, str]:
     else:
         cpu = next(name for name in _GENERIC if CPUS[name][1] - {"sse2"} <= present)
     table = CPUS[cpu][1]
-    # Only what the operating system lists can be missing; a baseline feature that it does not list is there.
-    listed = {f[1:] for f in here.features.split(",")}
+    # A feature that the system does not list at all is taken as the table has it.
     changes = [f"+{f}" for f in sorted(present - table)] + [f"-{f}" for f in sorted((table & listed) - present)]
-    return {"mcpu": cpu, "mattr": ",".join(changes)} if changes else {"mcpu": cpu}
+    return Target.make("llvm", {"mcpu": cpu, "mattr": ",".join(changes)} if changes else {"mcpu": cpu})
 
 
+@functools.lru_cache(maxsize=64)
 def machine_of(target: Target, opt: int = 2) -> Machine:
     """The LLVM target machine for a resolved target."""
     if target.mtriple:
         return target_machine(target.mtriple, target.option("mcpu"), target.mattr, opt)
-    if _is_host(target):
+    native = native_target()
+    if target.mcpu == native.mcpu and target.features == native.features:
         return host_machine(opt)
     return target_machine(host().triple, target.mcpu, target.mattr, opt)
 
 
-def _is_host(target: Target) -> bool:
-    native = Target.make("llvm", _host_cpu())
-    return target.mcpu == native.mcpu and target.features == native.features
-
-
 def require_runnable(target: Target) -> None:
     """Raises `UserError` if code for `target` cannot run on this machine."""
-    here = Target.make("llvm", _host_cpu())
+    here = native_target()
     if target.arch != here.arch:
         raise UserError(
             f"code for {target} cannot run here: this machine is {here.arch}, not {target.arch}",

@@ -57,7 +57,7 @@ def test_masked_tails_of_every_dtype(t: dtypes.DType) -> None:
 @pytest.mark.parametrize("t", dtypes.ALL_DTYPES, ids=str)
 def test_gathers_scatters_strides_and_broadcasts(t: dtypes.DType) -> None:
     a, index = buffer("a", 64, t), buffer("index", 8, dtypes.int32)
-    names = ("gathered", "strided", "reversed", "broadcasted", "scattered", "masked", "scalar")
+    names = ("gathered", "strided", "even", "reversed", "broadcasted", "scattered", "masked", "scalar")
     outs = [buffer(name, 8 if name != "scattered" else 16, t) for name in names]
     lanes = ramp(const(0), 1, 8)
     picked = ir.Cast(read(index, (lanes,)), dtypes.int64.with_lanes(8))
@@ -65,12 +65,13 @@ def test_gathers_scatters_strides_and_broadcasts(t: dtypes.DType) -> None:
     stores: list[Stmt] = [
         Store(outs[0], (lanes,), read(a, (picked,))),
         Store(outs[1], (lanes,), read(a, (ramp(const(3), 5, 8),))),
-        Store(outs[2], (lanes,), read(a, (ramp(const(20), -1, 8),))),
-        Store(outs[3], (lanes,), read(a, (ir.broadcast(const(9), 8),))),
-        Store(outs[4], (ramp(const(0), 1, 16),), ir.broadcast(const(0, t), 16)),
-        Store(outs[4], (ramp(const(1), 2, 8),), read(a, (lanes,))),
-        Store(outs[5], (lanes,), read(a, (picked,), mask)),
-        *(Store(outs[6], (const(k),), read(a, (const(k * 7),), ir.const(k % 3 != 0))) for k in range(8)),
+        Store(outs[2], (lanes,), read(a, (ramp(const(49), 2, 8),))),
+        Store(outs[3], (lanes,), read(a, (ramp(const(20), -1, 8),))),
+        Store(outs[4], (lanes,), read(a, (ir.broadcast(const(9), 8),))),
+        Store(outs[5], (ramp(const(0), 1, 16),), ir.broadcast(const(0, t), 16)),
+        Store(outs[5], (ramp(const(1), 2, 8),), read(a, (lanes,))),
+        Store(outs[6], (lanes,), read(a, (picked,), mask)),
+        *(Store(outs[7], (const(k),), read(a, (const(k * 7),), ir.const(k % 3 != 0))) for k in range(8)),
     ]
     func = Func("access", (a, index, *outs), (), seq(*stores), len(outs))
     values = np.arange(64).astype(t.numpy)
