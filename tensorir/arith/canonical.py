@@ -512,7 +512,8 @@ class Forms:
             ((atom, k),) = a.terms.items()
             if k == 1 and atom.kind == QUOTIENT and not atom.args[1].terms:  # (z//b + r) // c = (z + r*b) // (b*c)
                 inner, b = atom.args[0], atom.args[1].const
-                return self.divide(self.shift(inner, a.const * b), b * c, dtype)
+                if b * c <= dtype.max_value:
+                    return self.divide(self.shift(inner, a.const * b), b * c, dtype)
         else:
             for g in sorted({gcd(k, c) for k in a.terms.values()} - {1}, reverse=True):
                 small = self._form(a.const, {x: k for x, k in a.terms.items() if k % g})
@@ -627,7 +628,7 @@ class Forms:
         self, terms: dict[Atom, int], atom: Atom, remainders: list[tuple[Modulo, int]]
     ) -> int:
         """Shows n*(y - d*(y // d)) for a symbol d as n * (y % d); gives the constant that went into it."""
-        for quotient in atom.args:
+        for quotient in atom.args if atom in terms else ():
             if quotient.kind != QUOTIENT or not quotient.args[1].terms:
                 continue
             others = list(atom.args)
