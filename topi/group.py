@@ -154,7 +154,7 @@ def choose_implementation(call: Call, target: Target, precision: str = "default"
     return (None if best is None else best[1]), reasons
 
 
-def compose(spec: GroupSpec) -> Group:
+def compose(spec: GroupSpec, target: Target) -> Group:
     """The te tensors of a group over physical layouts."""
     inputs = tuple(
         placeholder(i.spec.layout.physical_shape(i.spec.shape), i.spec.dtype, f"in{n}") for n, i in enumerate(spec.inputs)
@@ -184,7 +184,7 @@ def compose(spec: GroupSpec) -> Group:
         chosen = None if node.implementation is None else find_implementation(op, node.implementation)
         tensors = [None if o is None else o[0] for o in operands]
         if chosen is not None:
-            result = chosen.compute(call, *tensors)
+            result = chosen.compute(call, target, *tensors)
         else:
             result = _physical_compute(op, call, tensors)
         outputs = result if isinstance(result, tuple) else (result,)
@@ -239,7 +239,7 @@ def lower_group(group: Group, target: Target, config: Any) -> Func:
 def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGroup:
     """The kernel `name` of a group: configurations are tried in the model's order, the first without spilled vectors
     is kept (else the one that spills least)."""
-    group = compose(spec)
+    group = compose(spec, target)
     anchor = group.anchor
     implementation = None if anchor is None else anchor.implementation
     configs: Sequence[Any] = (None,)

@@ -131,7 +131,7 @@ class Implementation:
 
     applicable   None if it can serve the call, else the reason why not
     layouts      the layouts it wants: (one per operand or None, one per result)
-    compute      the te compute over PHYSICAL tensors: compute(call, *physical operands) -> physical result(s)
+    compute      the te compute over PHYSICAL tensors: compute(call, target, *physical operands) -> physical result(s)
     schedule     schedule(group, target, config) -> Schedule: schedules the whole fused group with this call as anchor
     configs      candidate configurations, best first by the analytical model; the first that builds without spills is
                  taken

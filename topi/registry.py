@@ -12,6 +12,15 @@ import importlib
 from topi.index import INDEX, ONNX_INDEX
 from topi.op import Onnx, Op, OpError, registered_ops
 
+IMPLEMENTED = frozenset({"conv", "matmul"})
+"""Op files whose implementations stand in the file of the same name under `topi.implementations`."""
+
+
+def _load(module: str) -> None:
+    importlib.import_module(f"topi.ops.{module}")
+    if module in IMPLEMENTED:
+        importlib.import_module(f"topi.implementations.{module}")
+
 
 def get_op(name: str) -> Op:
     """The op of this name. Raises `OpError` with the nearest known names."""
@@ -22,14 +31,14 @@ def get_op(name: str) -> Op:
     if module is None:
         near = difflib.get_close_matches(name, [*INDEX, *registered_ops()], 3)
         raise OpError(f"no op is called {name!r}", help=f"did you mean {', '.join(near)}?" if near else None)
-    importlib.import_module(f"topi.ops.{module}")
+    _load(module)
     return registered_ops()[name]
 
 
 def all_ops() -> dict[str, Op]:
     """Every op, with all op files loaded."""
     for module in sorted(set(INDEX.values())):
-        importlib.import_module(f"topi.ops.{module}")
+        _load(module)
     return dict(registered_ops())
 
 

@@ -127,7 +127,7 @@ def _pad_stage(data: Tensor, window: Window, spatial: int, first: int) -> Tensor
     return te.compute(shape, element, name="padded")
 
 
-def _direct_compute(call: Call, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     window = call_window(call)
     plain = len(data.shape) == len(_operand(call, 0))
     spatial = len(window.kernel)
@@ -346,7 +346,7 @@ def _depthwise_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None,
     return tuple(wanted[: len(call.inputs)]), (_blocked(rank, block),)
 
 
-def _depthwise_compute(call: Call, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _depthwise_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     window = call_window(call)
     spatial = len(window.kernel)
     source, offset = data, window.before

@@ -160,7 +160,7 @@ def _product(call: Call, a: Tensor, packed: Tensor, c: Tensor | None) -> Tensor:
     return te.compute(call.outputs[0].shape, finish, name=call.op.name)
 
 
-def _constant_compute(call: Call, a: Tensor, packed: Tensor, c: Tensor | None = None) -> Tensor:
+def _constant_compute(call: Call, target: Target, a: Tensor, packed: Tensor, c: Tensor | None = None) -> Tensor:
     return _product(call, a, packed, c)
 
 
@@ -180,13 +180,10 @@ def pack_panels(b: Tensor, columns_first: bool, panel: int) -> Tensor:
     return te.compute((*b.shape[:-2], blocks, depth, panel), element, name="packed")
 
 
-def _run_time_compute(call: Call, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def _run_time_compute(call: Call, target: Target, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
     product = describe(call)
     assert isinstance(product, Product)
-    from targets import resolve
-
-    panel = _panel(call, resolve("llvm"))
-    return _product(call, a, pack_panels(b, product.right_columns_first, panel), c)
+    return _product(call, a, pack_panels(b, product.right_columns_first, _panel(call, target)), c)
 
 
 def _configs(group: Group, target: Target) -> list[Tile]:
