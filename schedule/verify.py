@@ -17,6 +17,7 @@ from schedule.state import Inlined
 from tensorir.buffer import Buffer
 from tensorir.expr import Const, Expr, Load, Var, const
 from tensorir.interpreter import interpret
+from tensorir.layout import Layout
 from tensorir.stmt import Block, For, Func, Seq, Stmt
 from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor, compute, create_func
 from tensorir.visit import sub_stmts, substitute, walk_expr, walk_exprs
@@ -49,9 +50,9 @@ def verify(
     inputs = _random_inputs(plain, sizes, rng)
     iterations = _iterations(plain.body, sizes)
     if iterations <= INTERPRETED:
-        wanted, found = _outputs(plain, sizes), _outputs(plain, sizes)
+        wanted = _outputs(plain, sizes)
         interpret(plain, [*inputs, *wanted], sizes)
-        interpret(scheduled, [*inputs, *found], sizes)
+        found = run_packed(schedule, interpret, scheduled, inputs, _outputs(plain, sizes), sizes)
         for tensor, w, f in zip(schedule.outputs, wanted, found, strict=True):
             _compare(schedule, tensor, w, f)
         return f"verified: {iterations} iterations of the unscheduled program give the same result"
@@ -60,14 +61,67 @@ def verify(
             f"verify(): the program has {iterations} iterations, too many for the interpreter",
             help="pass a runner: verify(run=lambda func, arrays, dims: ...), or verify a smaller shape",
         )
-    found = _outputs(plain, sizes)
-    run(scheduled, [*inputs, *found], sizes)
+    found = run_packed(schedule, run, scheduled, inputs, _outputs(plain, sizes), sizes)
     for tensor, f in zip(schedule.outputs, found, strict=True):
         for _ in range(SAMPLES):
             index = tuple(int(rng.integers(0, n)) for n in f.shape)
             w = _evaluate_point(schedule, tensor, index, inputs, sizes)
             _compare(schedule, tensor, w, np.array([f[index]], f.dtype), index)
     return f"verified: {SAMPLES} sampled points of each output agree"
+
+
+def pack(array: np.ndarray, layout: Layout | None) -> np.ndarray:
+    """A logical array as it lies in memory, zero on the padding lanes."""
+    if layout is None:
+        return array
+    padded = np.pad(array, [(0, -n % b) for n, b in zip(array.shape, layout.block, strict=True)])
+    shape, places = _parts(padded.shape, layout)
+    order = [places.index((d.axis, d.stride)) for d in layout.dims]
+    return np.ascontiguousarray(padded.reshape(shape).transpose(order))
+
+
+def unpack(array: np.ndarray, layout: Layout | None, shape: Sequence[int]) -> np.ndarray:
+    """The logical array of `shape` that lies in memory as `array`."""
+    if layout is None:
+        return array
+    whole = [-(-n // b) * b for n, b in zip(shape, layout.block, strict=True)]
+    _, places = _parts(whole, layout)
+    order = [next(i for i, d in enumerate(layout.dims) if (d.axis, d.stride) == place) for place in places]
+    return np.ascontiguousarray(array.transpose(order).reshape(whole)[tuple(slice(n) for n in shape)])
+
+
+def _parts(shape: Sequence[int], layout: Layout) -> tuple[list[int], list[tuple[int, int]]]:
+    """The shape with every axis in its parts, outer before inner, and (axis, stride) of each part."""
+    sizes: list[int] = []
+    places: list[tuple[int, int]] = []
+    for axis, extent in enumerate(shape):
+        for d in sorted((d for d in layout.dims if d.axis == axis), key=lambda d: -d.stride):
+            sizes.append(extent // d.stride if d.extent is None else d.extent)
+            places.append((axis, d.stride))
+    return sizes, places
+
+
+def run_packed(
+    schedule: Schedule, run: Runner, func: Func, inputs: list[np.ndarray], outputs: list[np.ndarray],
+    sizes: Mapping[Var, int],
+) -> list[np.ndarray]:  # fmt: skip
+    """Runs the scheduled program on logical arrays, packed and unpacked by the layouts of its parameters."""
+
+    def layout_of(tensor: Tensor) -> Layout | None:
+        stage = schedule.find_stage(tensor)
+        return next(x for t, x in zip(stage.outputs, stage.layouts, strict=True) if t is tensor)
+
+    given = [pack(a, layout_of(t)) for t, a in zip(schedule.inputs, inputs, strict=True)]
+    layouts = [layout_of(t) for t in schedule.outputs]
+    made = [pack(a, x) for a, x in zip(outputs, layouts, strict=True)]
+    for array in made:
+        array[...] = np.nan if array.dtype.kind not in "biu" else 1
+    run(func, [*given, *made], sizes)
+    result = [unpack(a, x, o.shape) for a, x, o in zip(made, layouts, outputs, strict=True)]
+    for tensor, array, layout, logical in zip(schedule.outputs, made, layouts, result, strict=True):
+        if layout is not None and not (pack(logical, layout) == array)[array == array].all():
+            raise VerificationError(f"verify(): a padding lane of {tensor.name} is not zero")
+    return result
 
 
 def _compare(

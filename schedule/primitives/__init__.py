@@ -15,11 +15,12 @@ from schedule.primitives import (
     set_scope,
     split,
     tile,
+    transform_layout,
     unroll,
     vectorize,
 )
 
 __all__ = [
     "bind", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root", "decompose_reduction", "fuse",
-    "parallel", "pragma", "reorder", "set_scope", "split", "tile", "unroll", "vectorize",
+    "parallel", "pragma", "reorder", "set_scope", "split", "tile", "transform_layout", "unroll", "vectorize",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from typing import Any
 from schedule import Schedule, ScheduleError, StageView, create_schedule
 from tensorir import te
 from tensorir.expr import Const, Var
+from tensorir.layout import Layout
 from tensorir.te import ComputeOp
 
 Program = tuple[list[te.Tensor], dict[Var, int]]
@@ -76,6 +77,13 @@ def two_outputs() -> Program:
     return [te.compute((5, 4), lambda i, j: y[i, j].astype("float32") * z[i, j].astype("float32"), name="out")], {}
 
 
+def weighted() -> Program:
+    a, w = te.placeholder((5, 6), name="A"), te.placeholder((5, 6), name="W")
+    k = te.reduce_axis(6, "k")
+    product = te.compute((5, 6), lambda i, j: a[i, j] * w[i, j], name="product")
+    return [te.compute((5,), lambda i: te.sum(product[i, k], axis=k), name="total")], {}
+
+
 def diamond() -> Program:
     a = te.placeholder((6, 6), "int64", name="A")
     p = te.compute((6, 6), lambda i, j: a[i, j] * 3, name="P")
@@ -84,7 +92,7 @@ def diamond() -> Program:
 
 
 PROGRAMS: tuple[Callable[[], Program], ...] = (
-    chain, stencil, symbolic, matmul, int_convolution, softmax, two_outputs, diamond,
+    chain, stencil, symbolic, matmul, int_convolution, softmax, two_outputs, weighted, diamond,
 )  # fmt: skip
 
 WEIGHTS = {
@@ -240,7 +248,12 @@ def _decompose(s: Schedule, rng: random.Random, views: list[StageView]) -> Argum
 
 
 def _transform_layout(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
-    return None
+    fresh = [v for v in s.stages if not s.find_stage(v).history and s.find_stage(v).layouts[0] is None]
+    view = rng.choice(fresh if fresh and rng.random() < 0.9 else s.stages)
+    layout = Layout.plain(len(view.tensor.shape))
+    for _ in range(rng.randint(0, 2)):
+        layout = layout.split(rng.randrange(layout.rank), rng.choice([2, 3, 4]))
+    return view, (layout.permute(rng.sample(range(len(layout.dims)), len(layout.dims))),)
 
 
 ARGUMENTS: dict[str, Callable[[Schedule, random.Random, list[StageView]], Arguments]] = {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from schedule import Schedule, ScheduleError, create_schedule
 from tensorir import te
-from tensorir.stmt import Allocate, Block, For
+from tensorir.layout import Layout
+from tensorir.stmt import Allocate, Block, For, Func
 from tensorir.visit import walk_stmt
 from tests.schedule.bits import require_same_bits
 
@@ -515,3 +517,77 @@ def test_zero_dimensional_and_empty() -> None:
     from tests.schedule.bits import run
 
     assert run(s.func())[0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_transform_layout() -> None:
+    a = te.placeholder((20, 6), name="A")
+    b = te.compute((20, 6), lambda c, h: a[c, h] + 1.0, name="B")
+    d = te.compute((20, 6), lambda c, h: b[c, h] * b[19 - c, h], name="D")
+    s = create_schedule(d)
+    layout = Layout.parse("CH8c", logical="CH")
+    c_o, h, c_i = s[b].transform_layout(layout)
+    assert shape_of(s, b) == [("c_o", "3"), ("h", "6"), ("c_i", "8")]
+    assert "alloc B: float32[3, 6, 8]" in str(s)
+    require_same_bits(s)
+    s[a].transform_layout(layout)
+    s[d].transform_layout(layout)
+    assert "A: float32[3, 6, 8]" in str(s) and "D: float32[3, 6, 8]" in str(s)
+    require_same_bits(s)
+    s[b].compute_at(s[d], s[d].loops[0])
+    s[d].vectorize(s[d].loops[2])
+    require_same_bits(s)
+    with pytest.raises(ScheduleError, match="D has the layout AB8a|D has the layout"):
+        s[d].transform_layout(layout)
+
+
+def test_transform_layout_refusals() -> None:
+    _, _, c = matmul(6, 9)
+    s = create_schedule(c)
+    with pytest.raises(ScheduleError, match="is of 3 dimensions, but C has 2"):
+        s[c].transform_layout(Layout.plain(3))
+    with pytest.raises(ScheduleError, match="'NCHW16c' is no layout"):
+        s[c].transform_layout("NCHW16c")
+    with pytest.raises(ScheduleError, match="C is a reduction whose layout .* has padding lanes"):
+        s[c].transform_layout(Layout.parse("MN8n", logical="MN"))
+    s[c].transform_layout(Layout.parse("NM3m", logical="MN"))
+    require_same_bits(s)
+    s.undo()
+    s[c].split("i", factor=3)
+    with pytest.raises(ScheduleError, match="the loops of C are transformed already"):
+        s[c].transform_layout(Layout.plain(2))
+
+
+def test_verify() -> None:
+    _, _, c = matmul()
+    s = create_schedule(c)
+    s[c].split("i", factor=4)
+    assert s.verify() == "verified: 240 iterations of the unscheduled program give the same result"
+    n = te.var("n")
+    _, _, big = elementwise(n, 8)
+    s = create_schedule(big)
+    s[big].split("i", factor=4)
+    assert "verified" in s.verify()
+    with pytest.raises(ScheduleError, match="too many for the interpreter"):
+        s.verify(dims={n: 1_000_000})
+
+
+def test_verify_at_sampled_points() -> None:
+    a, b = te.placeholder((200, 120), name="A"), te.placeholder((120, 200), name="B")
+    k = te.reduce_axis(120, "k")
+    c = te.compute((200, 200), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((200, 200), lambda i, j: te.maximum(c[i, j], c[j, i]), name="D")
+    s = create_schedule(d)
+
+    def right(func: Func, arrays: list[np.ndarray], dims: object) -> None:
+        x, y, out = arrays
+        total = np.zeros((200, 200), np.float32)
+        for step in range(120):
+            total = (x[:, step, None].astype(np.float64) * y[step] + total).astype(np.float32)
+        out[...] = np.maximum(total, total.T)
+
+    def wrong(func: Func, arrays: list[np.ndarray], dims: object) -> None:
+        arrays[-1][...] = 0.5
+
+    assert "8 sampled points" in s.verify(right)
+    with pytest.raises(ScheduleError, match=r"verify\(\): D\[\d+, \d+\] is 0.5 when scheduled"):
+        s.verify(wrong)
