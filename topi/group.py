@@ -249,7 +249,7 @@ def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGrou
     best: CompiledGroup | None = None
     for config in configs:
         func = lower_group(group, target, config)
-        kernel = compile_func(func, target, name=name)
+        kernel = compile_func(func, target, symbol=name)
         made = CompiledGroup(kernel, func, implementation.name if implementation else "generic", config, tuple(log))
         if kernel.spills == 0:
             return made
