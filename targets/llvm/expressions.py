@@ -25,11 +25,13 @@ Rule = Generator[Expr, str, str]
 
 
 class Scope:
-    """Values computed in one region of the program: they are valid there and in what it encloses."""
+    """Values computed in one region of the program: they are valid there and in what it encloses, unless that binds
+    one of their variables anew (`isolated`)."""
 
-    __slots__ = ("of_memory", "pure", "vars")
+    __slots__ = ("isolated", "of_memory", "pure", "vars")
 
     def __init__(self) -> None:
+        self.isolated = False
         self.pure: dict[Expr, str] = {}
         self.of_memory: dict[Expr, str] = {}
         self.vars: dict[Var, str] = {}
@@ -58,6 +60,8 @@ class ExprEmitter:
 
     def bind(self, var: Var, value: str) -> None:
         """`var` is `value` from here to the end of the region."""
+        if self.find_var(var) is not None:
+            self.scopes[-1].isolated = True
         self.scopes[-1].vars[var] = value
 
     def end_statement(self) -> None:
@@ -85,6 +89,8 @@ class ExprEmitter:
                 return scope.pure[e]
             if e in scope.of_memory:
                 return scope.of_memory[e]
+            if scope.isolated:
+                break
         return None
 
     # -- driving

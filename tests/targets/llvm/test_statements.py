@@ -226,6 +226,16 @@ def test_one_let_body_shared_by_two_lets_takes_each_value() -> None:
     assert got.tolist() == [5.0, 10.0]
 
 
+def test_a_variable_bound_anew_inside_hides_the_outer_one() -> None:
+    out, v = buffer("out", 1, F32), Var("v", F32)
+    body = v * v
+    inner = ir.Let(v, const(3.0, "float32"), body, F32)
+    got = np.full(1, np.nan, np.float32)
+    store = Store(out, (const(0),), ir.Let(v, const(2.0, "float32"), body - inner, F32))
+    run_native(Func("shadow", (out,), (), store), [got])
+    assert got.tolist() == [-5.0]
+
+
 def test_deep_expressions_do_not_meet_the_recursion_limit() -> None:
     a, out = buffer("a", 1, dtypes.int32), buffer("out", 2, dtypes.int32)
     total: ir.Expr = read(a, (const(0),))
