@@ -270,18 +270,23 @@ def schedule_direct(group: Group, target: Target, tile: Tile) -> Schedule:
         s[output].unroll(loop)
     s[output].vectorize(lane)
     attach = parallel if len(outer_points) == 1 else x_o
-    accumulate_in_registers(s, accumulator, output, attach, _size(output.shape[-1]) or 1)
+    accumulate_in_registers(s, accumulator, output, attach, _size(output.shape[-1]) or 1, blocks_last=True)
     return s
 
 
-def accumulate_in_registers(s: Schedule, accumulator: Tensor, output: Tensor, attach: Any, width: int) -> None:
+def accumulate_in_registers(
+    s: Schedule, accumulator: Tensor, output: Tensor, attach: Any, width: int, *, blocks_last: bool = False
+) -> None:
     """The accumulator at loop `attach` of the output: reduction loops outside the register tile, which is unrolled
-    with its lanes vectorised by `width`."""
+    with its lanes vectorised by `width`. With `blocks_last` axis 1 is unrolled innermost, so that one broadcast
+    element serves all blocks and is dead before the next one is loaded."""
     s[accumulator].compute_at(s[output], attach)
     axes = _loops(s, accumulator)
     reduction = list(s[accumulator].op.reduce_axis)  # type: ignore[attr-defined]
     lane = axes[-1]
     unrolled = axes[:-1]
+    if blocks_last:
+        unrolled = [axes[0], *axes[2:-1], axes[1]]
     if _size(accumulator.shape[-1]) != width:
         vector, lane = s[accumulator].split(lane, factor=width)
         unrolled.append(vector)
