@@ -19,3 +19,6 @@ def layout_transform(x: Tensor, /, *, layout: Layout) -> Tensor:
 @layout_transform.reference
 def _reference(x: Any, *, layout: Layout) -> Any:
     return x
+
+
+layout_transform.case([(3, 5)], layout=Layout.plain(2))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tensorir import te
-from tensorir.expr import Expr, const
+from tensorir.arith import simplify
+from tensorir.expr import Const, Expr, const, floordiv
 from tensorir.te import Tensor
 from topi.broadcast import read
 from topi.op import Onnx, OpError, attribute, op
 from topi.ops.reduce import reduced
-from topi.ops.shape import normalize_axis
+from topi.ops.shape import normalize_axes, normalize_axis
 
 
 @op("batch_norm", onnx=[], in_place=(0,))
@@ -134,7 +135,10 @@ layer_norm.case([(3, 5, 37), (37,), (37,)])
 layer_norm.case([(3, 5, 7), (5, 7)], axis=1)
 
 
-@op("rms_norm", onnx=[Onnx("RMSNormalization", 23, {"axis": attribute("axis", -1), "epsilon": attribute("epsilon", 1e-5)})])
+@op(
+    "rms_norm",
+    onnx=[Onnx("RMSNormalization", 23, {"axis": attribute("axis", -1), "epsilon": attribute("epsilon", 1e-5)})],
+)
 def rms_norm(x: Tensor, scale: Tensor, /, *, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
     """x / sqrt(mean of x squared + epsilon) * scale over `axis` and all that follow."""
     place = normalize_axis("rms_norm", axis, len(x.shape))
@@ -230,3 +234,101 @@ def _lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: fl
 lrn.case([(2, 7, 3, 5)], size=5, alpha=0.1)
 lrn.case([(2, 7, 3, 5)], size=3, alpha=0.1, beta=0.5)
 
+
+
+@op(
+    "group_norm",
+    onnx=[
+        Onnx("GroupNormalization", 21, {"groups": attribute("num_groups"), "epsilon": attribute("epsilon", 1e-5)}),
+    ],
+)
+def group_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, groups: int, epsilon: float = 1e-5) -> Tensor:
+    """Each image's group of neighbouring channels normalised by its own mean and variance; scale and bias by channel."""
+    channels = x.shape[1]
+    if isinstance(channels, Const) and int(channels.value) % groups:
+        raise OpError(f"group_norm: {channels.value} channels do not divide into {groups} groups")
+    size = simplify(channels // groups)
+    count = size
+    for e in x.shape[2:]:
+        count = count * e
+
+    def moment(source: Callable[[Sequence[Expr], Expr, Expr], Expr], name: str) -> Tensor:
+        axes = [te.reduce_axis(e, f"r{n}") for n, e in enumerate((size, *x.shape[2:]))]
+        place = [a.var for a in axes[1:]]
+        total = te.compute(
+            (x.shape[0], const(groups)),
+            lambda n, g: te.sum(source([n, g * size + axes[0].var, *place], n, g), axis=axes),
+            name=f"{name}_total",
+        )
+        number = simplify(count).astype(x.dtype)
+        return te.compute(total.shape, lambda n, g: total(n, g) / number, name=name)
+
+    mean = moment(lambda i, n, g: x(*i), "group_norm_mean")
+
+    def squared(i: Sequence[Expr], n: Expr, g: Expr) -> Expr:
+        centred = x(*i) - mean(n, g)
+        return centred * centred
+
+    variance = moment(squared, "group_norm_variance")
+
+    def element(*i: Expr) -> Expr:
+        n, g = i[0], floordiv(i[1], size)
+        return (x(*i) - mean(n, g)) / te.sqrt(variance(n, g) + epsilon) * scale(i[1]) + bias(i[1])
+
+    return te.compute(x.shape, element, name="group_norm")
+
+
+@group_norm.reference
+def _group_norm(x: Any, scale: Any, bias: Any, *, groups: int, epsilon: float = 1e-5) -> Any:
+    y = x.reshape(x.shape[0], groups, -1)
+    y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + epsilon)
+    return y.reshape(x.shape) * _channels(scale, x.ndim) + _channels(bias, x.ndim)
+
+
+group_norm.case([(2, 6, 3, 5), (6,), (6,)], groups=3)
+
+
+@op("mean_variance_norm", onnx=[Onnx("MeanVarianceNormalization", 9, {"axes": attribute("axes", (0, 2, 3))})])
+def mean_variance_norm(x: Tensor, /, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
+    """(x - mean) / (standard deviation + 1e-9) over axes."""
+    chosen = normalize_axes("mean_variance_norm", axes, len(x.shape))
+    mean, variance = _moments(x, chosen, "mean_variance_norm")
+
+    def element(*i: Expr) -> Expr:
+        kept = [const(0) if n in chosen else v for n, v in enumerate(i)]
+        return (x(*i) - mean(*kept)) / (te.sqrt(variance(*kept)) + const(1e-9, x.dtype))
+
+    return te.compute(x.shape, element, name="mean_variance_norm")
+
+
+@mean_variance_norm.reference
+def _mean_variance_norm(x: Any, *, axes: tuple[int, ...] = (0, 2, 3)) -> Any:
+    return (x - x.mean(tuple(axes), keepdims=True)) / (x.std(tuple(axes), keepdims=True) + 1e-9)
+
+
+mean_variance_norm.case([(2, 3, 5, 7)])
+
+
+@op("lp_norm", onnx=[Onnx("LpNormalization", 1, {"axis": attribute("axis", -1), "p": attribute("p", 2)})])
+def lp_norm(x: Tensor, /, *, axis: int = -1, p: int = 2) -> Tensor:
+    """x divided by its p-norm (1 or 2) along an axis."""
+    if p not in (1, 2):
+        raise OpError(f"lp_norm: p is {p}", help="1 and 2 are known")
+    place = normalize_axis("lp_norm", axis, len(x.shape))
+    before = te.abs if p == 1 else lambda v: v * v
+    after = (lambda t, n: t) if p == 1 else (lambda t, n: te.sqrt(t))
+    norm = reduced(x, (place,), True, "lp_norm_norm", te.sum, before, after)
+
+    def element(*i: Expr) -> Expr:
+        return x(*i) / norm(*[const(0) if n == place else v for n, v in enumerate(i)])
+
+    return te.compute(x.shape, element, name="lp_norm")
+
+
+@lp_norm.reference
+def _lp_norm(x: Any, *, axis: int = -1, p: int = 2) -> Any:
+    return x / np.linalg.norm(x, p, axis, keepdims=True)
+
+
+lp_norm.case([(3, 37)])
+lp_norm.case([(3, 5, 7)], axis=1, p=1)

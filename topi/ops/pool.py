@@ -171,8 +171,10 @@ for _pool in (max_pool2d, avg_pool2d):
     _pool.case([(1, 2, 9, 9)], kernel=(3, 3), dilations=(2, 2), padding=(1, 0, 0, 1))
 avg_pool2d.case([(2, 5, 7, 7)], kernel=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1), count_include_pad=True)
 max_pool2d.case([(1, 2, 5, 5)], "int8", kernel=(3, 3), padding=(1, 1, 1, 1), low=-100, high=-1)
-max_pool1d.case([(1, 3, 11)], kernel=(3,), strides=(2,))
-avg_pool3d.case([(1, 2, 4, 5, 6)], kernel=(2, 2, 2), strides=(2, 2, 2))
+for _pool in (max_pool1d, avg_pool1d):
+    _pool.case([(1, 3, 11)], kernel=(3,), strides=(2,))
+for _pool in (max_pool3d, avg_pool3d):
+    _pool.case([(1, 2, 4, 5, 6)], kernel=(2, 2, 2), strides=(2, 2, 2))
 
 
 @op("global_avg_pool", onnx=[Onnx("GlobalAveragePool", 1)])
