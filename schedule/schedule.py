@@ -23,6 +23,7 @@ from schedule.program import Builder
 from schedule.state import Call, Loop, Stage, State, new_stage
 from schedule.verify import Runner, verify
 from tensorir.expr import IterVar, Var
+from tensorir.layout import Layout
 from tensorir.origin import python_origin
 from tensorir.stmt import Func
 from tensorir.te import (
@@ -148,7 +149,8 @@ class Schedule:
 
     @property
     def trace(self) -> tuple[str, ...]:
-        """The calls so far, each a line of Python that may be run again on `s = create_schedule(...)`."""
+        """The calls so far, each a line of Python that may be run again on `s = create_schedule(...)` (with
+        `tensorir.layout.Layout` at hand if a layout was transformed)."""
         return self._calls
 
     @property
@@ -210,6 +212,11 @@ class Schedule:
                     f"{tensor.name} is computed on the way and cannot be an argument",
                     help="pass it to create_schedule as an output too if its values are wanted",
                 )
+        if any(any(t is o for o in outputs) for t in tensors[: len(inputs)]):
+            raise ScheduleError(
+                "outputs come after all inputs among the arguments",
+                help=f"pass them as [{', '.join(t.name for t in (*inputs, *outputs))}]",
+            )
         for wanted, have in ((self.inputs, inputs), (self._given, outputs)):
             for tensor in wanted:
                 if not any(tensor is t for t in have):
@@ -298,6 +305,9 @@ class Schedule:
             return f's["{self.find_stage(value).name}"]'
         if isinstance(value, (tuple, list)):
             return f"[{', '.join(self._python(stage, v) for v in value)}]"
+        if isinstance(value, Layout):
+            letters = "".join(chr(ord("A") + n) for n in range(value.rank))
+            return f'Layout.parse("{value}", logical="{letters}")'
         return repr(value)
 
     def _python_var(self, stage: Stage, var: Var) -> str:

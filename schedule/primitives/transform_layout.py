@@ -14,8 +14,8 @@ from tensorir.te import ComputeOp, ExternOp
 
 @primitive
 def transform_layout(edit: Edit, layout: Layout, *, pad: bool | None = None) -> tuple[Var, ...]:
-    """Stores the results of the stage by `layout`, and arranges its spatial loops in the order of that memory; gives one
-    loop for each physical dimension (none for an input, whose readers just read it there).
+    """Stores the results of the stage by `layout`, and arranges its spatial loops in the order of that memory; gives
+    one loop for each physical dimension (none for an input, whose readers just read it there).
 
         for c in 0..32:
           for h in 0..7: B[c, h]

@@ -436,12 +436,35 @@ def test_wrong_arguments_and_names() -> None:
         s["Z"]
     with pytest.raises(ScheduleError, match="B is computed on the way and cannot be an argument"):
         s.func([a, b, c])
+    with pytest.raises(ScheduleError, match=r"outputs come after all inputs.*\n.*pass them as \[A, C\]"):
+        s.func([c, a])
     with pytest.raises(ScheduleError, match="A is missing among the arguments"):
         s.func([c])
     with pytest.raises(ScheduleError, match="A is an input; there is nothing to compute"):
         create_schedule(a)
     with pytest.raises(ScheduleError, match="nothing to take back"):
         s.undo()
+
+
+def test_an_extern_is_one_opaque_stage() -> None:
+    a = te.placeholder((4,), name="A")
+    b = te.compute((4,), lambda i: a[i] + 1.0, name="B")
+    e = te.extern([((4,), "float32")], [b], "numpy:sort", name="E")
+    d = te.compute((4,), lambda i: e[i] * 2.0, name="D")
+    s = create_schedule(d)
+    s[d].vectorize("i")
+    with pytest.raises(ScheduleError, match="E is an extern: its work is opaque and has no loops"):
+        s[e].split("i", factor=2)
+    with pytest.raises(ScheduleError, match="E is an extern, which works on whole tensors"):
+        s[e].compute_at(s[d], "i")
+    with pytest.raises(ScheduleError, match="the extern E reads B as a whole tensor"):
+        s[b].compute_inline()
+    with pytest.raises(ScheduleError, match="the extern E works on B as a plain tensor"):
+        s[b].transform_layout(Layout.plain(1))
+    with pytest.raises(ScheduleError, match="B would be computed at loop i of D, but E reads it outside that loop"):
+        s[b].compute_at(s[d], "i")
+    names = [x.name for x in walk_stmt(s.func().body) if isinstance(x, Block)]
+    assert names == ["B", "E", "D"]
 
 
 def test_forwarding_of_attach_points() -> None:

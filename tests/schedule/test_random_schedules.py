@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from schedule import create_schedule
+from tensorir.layout import Layout
 from tests.schedule.bits import require_same_bits
-from tests.schedule.random_schedules import WEIGHTS, Sample, acceptance, random_schedules
+from tests.schedule.random_schedules import PROGRAMS, WEIGHTS, Sample, acceptance, random_schedules
 
 
 def _check(samples: list[Sample]) -> None:
@@ -20,6 +24,22 @@ def test_random_schedules_keep_bits() -> None:
     _check(samples)
     counts = acceptance(samples)
     assert sum(a for a, _ in counts.values()) >= 0.4 * sum(t for _, t in counts.values()), counts
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_any_random_schedule_keeps_bits(seed: int) -> None:
+    _check(list(random_schedules(seed, 1, steps=12)))
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_traces_replay_to_the_same_program(seed: int) -> None:
+    for sample in random_schedules(seed, 1, steps=12):
+        make = next(p for p in PROGRAMS if p.__name__ == sample.program)
+        again = create_schedule(make()[0])
+        exec("\n".join(sample.schedule.trace), {"s": again, "Layout": Layout})
+        assert str(again) == str(sample.schedule)
 
 
 @pytest.mark.slow
