@@ -81,10 +81,14 @@ def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool) -> Arena:
         placed = tuple(Placed(o) for o in offsets)
         return Arena(tuple(blocks), placed, order, _extent(offsets, sizes))
     rank = {i: n for n, i in enumerate(order)}
+    below = [
+        {j for j, other in enumerate(blocks) if rank[j] < rank[i] and _meet(block, other)} for i, block in enumerate(blocks)
+    ]
     made: list[Placed] = []
-    for i, block in enumerate(blocks):
-        below = [j for j, other in enumerate(blocks) if rank[j] < rank[i] and _meet(block, other)]
-        made.append(Placed(None, tuple(below)) if below else Placed(0))
+    for under in below:
+        # a block that lies below another of these ends before that one does: its end need not be looked at
+        highest = sorted(under - set().union(*(below[j] for j in under)))
+        made.append(Placed(None, tuple(highest)) if highest else Placed(0))
     return Arena(tuple(blocks), tuple(made), order, None)
 
 

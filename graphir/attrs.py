@@ -45,10 +45,15 @@ def attr_text(value: Any) -> str:
     if isinstance(value, DType):
         return f'dtype("{value}")'
     if isinstance(value, Layout):
-        return f"layout({str(value)!r})"
+        return f'layout("{value}")'
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return repr(value)
+
+
+def parse_layout(source: str) -> Layout:
+    """A layout from its canonical text over the axes A, B, C, ..."""
+    return Layout.parse(source, logical="".join(sorted({c for c in source if c.isupper()})))
 
 
 def parse_attr(source: str) -> Any:
@@ -70,7 +75,7 @@ def _value(tree: ast.AST) -> Any:
                 case "dtype":
                     return dtype_of(text)
                 case "layout":
-                    return Layout.parse(text)
+                    return parse_layout(text)
                 case "float":
                     return float(text)
     return ast.literal_eval(tree)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphir import dims
-from graphir.attrs import attr_text, parse_attr
+from graphir.attrs import attr_text, parse_attr, parse_layout
 from graphir.builder import constant_value
 from graphir.errors import GraphError
 from graphir.ir import Graph, Node, Symbol, Value, data_hash
@@ -107,7 +107,7 @@ def _decode(data: dict[str, Any], params: Mapping[str, np.ndarray]) -> Graph:
 
     def value(name: str, row: int, origins: tuple[Origin, ...] = ()) -> Value:
         shape = dims.as_dims(shapes[row])
-        layout = Layout.parse(layouts[row]) if layouts[row] else Layout.plain(len(shape))
+        layout = parse_layout(layouts[row]) if layouts[row] else Layout.plain(len(shape))
         content = parse_attr(contents[row]) if contents[row] else None
         known = None if content is None else tuple(dims.as_dim(c) for c in content)
         return Value(name, shape, dtype_of(types[row]), layout, known, origins)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from graphir.constants import run_constants
 from graphir.errors import PassError
 from graphir.ir import Graph
 from graphir.passes.common import common_nodes
@@ -25,14 +26,16 @@ from graphir.passes.dead import dead_nodes
 from graphir.passes.fold_constants import fold_constants
 from graphir.passes.fold_scales import fold_scales
 from graphir.passes.fuse import fuse
+from graphir.passes.guards import GUARDS
 from graphir.passes.infer import infer_pass
 from graphir.passes.layouts import layouts
 from graphir.passes.simplify import simplify
 from graphir.verify import verify_graph
+from targets.build import resolve
 from tensorir.errors import UserError
 from tensorir.target import Target
 
-ConstantRunner = Callable[[Graph], Mapping[str, np.ndarray]]
+ConstantRunner = Callable[[Graph, Target], Mapping[str, np.ndarray]]
 
 
 @dataclass(slots=True)
@@ -138,8 +141,6 @@ def run_pipeline(graph: Graph, context: PassContext) -> Graph:
 
 def guard_names() -> tuple[str, ...]:
     """The names of the fusion guards."""
-    from graphir.passes.guards import GUARDS
-
     return tuple(g.name for g in GUARDS)
 
 
@@ -160,8 +161,6 @@ def apply(graph: Graph, *names: Any, target: str | Target = "llvm", **options: A
 
 def make_context(target: str | Target, **options: Any) -> PassContext:
     """A context for a target; the prologue graph runs on kernels of this target's kind."""
-    from graphir.constants import run_constants  # runs plans, which know passes
-
     resolved = resolve_target(target)
     options.setdefault("run_constants", run_constants)
     if not isinstance(options.get("disabled", frozenset()), frozenset):
@@ -171,8 +170,6 @@ def make_context(target: str | Target, **options: Any) -> PassContext:
 
 def resolve_target(target: str | Target) -> Target:
     """The target with the facts of the machine at hand filled in. Raises `TargetError`."""
-    from targets import resolve
-
     return resolve(target)
 
 

@@ -399,7 +399,7 @@ def overwritable(node: Node) -> list[Value]:
     for member in members:
         if node_kind(member) not in ("elementwise", "broadcast") or len(member.outputs) != 1:
             return []
-        if not dims.same_shape(member.output.shape, out.shape) or str(member.output.layout) != str(out.layout):
+        if not dims.same_shape(member.output.shape, out.shape) or member.output.layout != out.layout:
             return []
     if node.op != "group" and not get_op(node.op).in_place:
         return []
@@ -409,6 +409,6 @@ def overwritable(node: Node) -> list[Value]:
         for v in allowed
         if v is not None
         and dims.same_shape(v.shape, out.shape)
-        and str(v.layout) == str(out.layout)
+        and v.layout == out.layout
         and v.dtype.bits == out.dtype.bits
     ]

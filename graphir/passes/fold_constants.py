@@ -40,7 +40,7 @@ def fold_constants(graph: Graph, context: PassContext) -> Graph:
     wanted = {v for node in graph.nodes if node not in inside for v in node.operands} | set(graph.outputs)
     results = [v for node in folded for v in node.outputs if v in wanted]
     try:
-        data = context.run_constants(_prologue(graph, folded, results))
+        data = context.run_constants(_prologue(graph, folded, results), context.target)
     except GraphError:
         raise
     except (NestorError, ZeroDivisionError) as error:

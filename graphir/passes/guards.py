@@ -111,7 +111,7 @@ class AttributesGuard:
 
     def refuse(self, fusion: Fusion) -> str | None:
         for v in fusion.node.outputs:
-            if fusion.anchor is not None and str(v.layout) != str(fusion.value.layout):
+            if fusion.anchor is not None and v.layout != fusion.value.layout:
                 return f"{v.name} has another layout than {fusion.value.name}"
             if fusion.anchor is not None and v.dtype.bits > fusion.value.dtype.bits:
                 return f"{v.name} is {v.dtype}, wider than the tile of {fusion.value.dtype}"

@@ -59,7 +59,7 @@ def simplify(graph: Graph, context: Any = None) -> Graph:
 
 
 def _same_type(a: Value, b: Value) -> bool:
-    return a.dtype == b.dtype and dims.same_shape(a.shape, b.shape) and str(a.layout) == str(b.layout)
+    return a.dtype == b.dtype and dims.same_shape(a.shape, b.shape) and a.layout == b.layout
 
 
 def _gives_back(walk: _Walk, node: Node) -> Value | None:

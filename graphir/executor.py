@@ -1,0 +1,494 @@
+"""Executables: a compiled graph that runs.
+
+`run` calls one native entry function made from the plan. Concurrent runs each take a frame (context, pointers, arena)
+from a free list and share the weights. `debug` interprets the same plan in Python instead: any node's output by its
+name, the time of each kernel, any target.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphir import dims
+from graphir.arena import ALIGNMENT
+from graphir.door import Door
+from graphir.errors import InputError
+from graphir.ir import Graph, Value
+from graphir.kernels import KernelCalls
+from graphir.plan import Copy, Fill, If, Instruction, Launch, Plan, Slot
+from targets.llvm.entry import (
+    Block,
+    Branch,
+    CallKernel,
+    CopyBytes,
+    Entry,
+    FillIntegers,
+    Pointer,
+    Step,
+    emit_entry,
+)
+from targets.llvm.machine import machine_of
+from targets.llvm.runtime import Context, KernelError, address_of, compile_ir, load
+from tensorir.errors import InternalError
+from tensorir.target import Target
+
+ENTRY = "nestor_entry"
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Name, shape (sizes and symbol formulas) and dtype of an input or output."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """Seconds of one launch in a profiled run."""
+
+    node: str
+    ops: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Kernel times of a run, in order."""
+
+    times: tuple[KernelTime, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        ordered = sorted(self.times, key=lambda t: -t.seconds)
+        lines = [f"{'us':>9}  {'share':>6}  node (ops)"]
+        total = sum(t.seconds for t in ordered) or 1.0
+        lines += [f"{t.seconds * 1e6:9.1f}  {t.seconds / total:6.1%}  {t.node} ({t.ops})" for t in ordered]
+        lines.append(f"{total * 1e6:9.1f}  kernels together; the run took {self.seconds * 1e6:.1f} us")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes of the plan: the arena, the largest sum of bytes alive together, the constants; and who lies where."""
+
+    arena: int
+    peak_live: int
+    constants: int
+    blocks: tuple[tuple[int, int, tuple[str, ...]], ...]
+
+    @property
+    def ratio(self) -> float:
+        """The arena over the largest sum of live bytes."""
+        return self.arena / self.peak_live if self.peak_live else 1.0
+
+    def __str__(self) -> str:
+        head = (
+            f"arena {self.arena} bytes, {self.ratio:.3f} of the {self.peak_live} alive at once; "
+            f"constants {self.constants} bytes"
+        )
+        return "\n".join([head, *(f"  {o:>10} +{n:<10} {', '.join(names)}" for o, n, names in self.blocks)])
+
+
+class Executable:
+    """A compiled model. `graph` is what was compiled (after the passes), `log` what each pass did."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        plan: Plan,
+        target: Target,
+        *,
+        threads: int | None = None,
+        log: Sequence[str] = (),
+        source: Graph | None = None,
+    ) -> None:
+        self.graph = graph
+        self.source = source if source is not None else graph
+        self.plan = plan
+        self.target = target
+        self.threads = threads
+        self.log = list(log)
+        self._door = Door(plan)
+        self._constants = [_aligned_copy(graph_constant(graph, v)) for v in plan.constants]
+        self._calls = KernelCalls(plan.kernels, threads)
+        self._layouts: dict[tuple[int, ...], _Sizes] = {}
+        self._frames: list[_Frame] = []
+        self._entry: Any = None
+        self._library: Any = None
+        self._data_count = 0
+        if self._calls.is_native and target.kind == "llvm":
+            self._load_entry()
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, x)) for x in (self.inputs, self.outputs))
+        return f"Executable({inputs} -> {outputs}; {len(self.plan.kernels)} kernels for {self.target})"
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """The inputs in order."""
+        return tuple(_info(v.name, v) for v in self.plan.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """The outputs in order."""
+        return tuple(_info(n, v) for n, v in zip(self.plan.output_names, self.plan.outputs))
+
+    # -- running
+
+    def run(
+        self, inputs: Mapping[str, Any] | Sequence[Any], outputs: Any = None
+    ) -> list[np.ndarray]:
+        """The outputs in graph order, as fresh arrays, or written into `outputs` (a list, or a dict by name).
+
+        `inputs` is a dict by name or a list in order. Raises `InputError` naming the input that does not fit.
+        """
+        arrays, symbols = self._door.check(self._door.arrange(inputs))
+        sizes = self._layouts.get(symbols)
+        if sizes is None:
+            sizes = self._sizes(symbols)
+        if outputs is None:
+            results = [np.empty(s, t) for s, t in sizes.outputs]
+        else:
+            results = self._door.check_outputs(outputs, sizes.shapes)
+            _refuse_overlap(arrays, results, self._door)
+        if self._entry is None:
+            self._interpret(arrays, results, symbols, _Observer())
+            return results
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _Frame(self)
+        if frame.arena_bytes < sizes.arena_bytes:
+            frame.grow(sizes.arena_bytes)
+        frame.pack(frame.data, 0, *map(address_of, arrays), *map(address_of, results))
+        if symbols:
+            frame.pack_dims(frame.dims, 0, *symbols)
+        status = self._entry(frame.context.address, frame.data_address, frame.dims_address)
+        if status:
+            code, detail = frame.context.take_error()
+            self._frames.append(frame)
+            error = KernelError(self.plan.name, status, detail if code == status else 0)
+            self._calls.raise_host_error(error)
+            raise error
+        self._frames.append(frame)
+        return results
+
+    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+        return self.run(list(arrays))
+
+    def debug(
+        self, inputs: Mapping[str, Any] | Sequence[Any], names: Sequence[str] | None = None
+    ) -> dict[str, np.ndarray]:
+        """The value of every node that is stored (or of those named, by value name or original name), by name; logical
+        shapes. What a kernel keeps in registers does not appear: compile with opt_level=0 to see every node."""
+        arrays, symbols = self._door.check(self._door.arrange(inputs))
+        results = [np.empty(s, t) for s, t in self._sizes(symbols).outputs]
+        observer = _Observer(values={})
+        self._interpret(arrays, results, symbols, observer)
+        found = observer.values or {}
+        for name, array in zip(self.plan.output_names, results):
+            found.setdefault(name, array)
+        if names is None:
+            return found
+        for name in names:
+            if name not in found:
+                raise InputError(
+                    f"no stored value is called {name!r}",
+                    help="compile with opt_level=0 to see every node; stored are " + ", ".join(list(found)[:12]),
+                )
+        return {n: found[n] for n in names}
+
+    def profile(self, inputs: Mapping[str, Any] | Sequence[Any], repeats: int = 5) -> Profile:
+        """The time of each kernel: the shortest of `repeats` runs."""
+        arrays, symbols = self._door.check(self._door.arrange(inputs))
+        results = [np.empty(s, t) for s, t in self._sizes(symbols).outputs]
+        best: dict[int, KernelTime] = {}
+        shortest = float("inf")
+        for _ in range(max(repeats, 1)):
+            observer = _Observer(times=[])
+            start = time.perf_counter()
+            self._interpret(arrays, results, symbols, observer)
+            shortest = min(shortest, time.perf_counter() - start)
+            for number, one in enumerate(observer.times or ()):
+                if number not in best or one.seconds < best[number].seconds:
+                    best[number] = one
+        return Profile(tuple(best.values()), shortest)
+
+    @property
+    def memory(self) -> MemoryReport:
+        """The memory plan; symbols at their representative size where there are any."""
+        from graphir.arena import REPRESENTATIVE
+
+        values = {s.symbol.name: max(REPRESENTATIVE, s.symbol.low) for s in self.plan.symbols}
+        offsets, total = self.plan.arena.layout(values)
+        blocks = tuple(
+            (o, dims.evaluate(b.nbytes, values), b.names) for o, b in zip(offsets, self.plan.arena.blocks)
+        )
+        return MemoryReport(total, self.plan.arena.peak(values), sum(c.nbytes for c in self._constants), blocks)
+
+    # -- preparing
+
+    def _sizes(self, symbols: tuple[int, ...]) -> _Sizes:
+        """Output shapes and arena size for these symbols, kept."""
+        known = self._layouts.get(symbols)
+        if known is None:
+            values = dict(zip(self._door.symbols, symbols))
+            shapes = [dims.evaluate_shape(v.shape, values) for v in self.plan.outputs]
+            _, arena = self.plan.arena.layout(values)
+            known = _Sizes([(s, v.dtype.numpy) for s, v in zip(shapes, self.plan.outputs)], shapes, arena)
+            if len(self._layouts) > 256:
+                self._layouts.clear()
+            self._layouts[symbols] = known
+        return known
+
+    def _load_entry(self) -> None:
+        """Emits the entry of the plan, compiles and loads it beside the kernels."""
+        plan = self.plan
+        first_constant = len(plan.inputs) + len(plan.outputs)
+        arena = first_constant + len(plan.constants)
+        host_at: list[int] = []
+        at = arena + 1
+        for hosts in self._calls.hosts:
+            host_at.append(at)
+            at += len(hosts)
+        self._data_count = at
+
+        def pointer(slot: Slot) -> Pointer:
+            match slot.kind:
+                case "input":
+                    return Pointer(slot.number)
+                case "output":
+                    return Pointer(len(plan.inputs) + slot.number)
+                case "constant":
+                    return Pointer(first_constant + slot.number)
+            return Pointer(arena, slot.number)
+
+        names = self._door.symbols
+
+        def steps(instructions: Sequence[Instruction]) -> tuple[Step, ...]:
+            made: list[Step] = []
+            for i in instructions:
+                match i:
+                    case Launch():
+                        hosts = self._calls.hosts[i.kernel]
+                        extra = [Pointer(host_at[i.kernel] + n) for n in range(len(hosts))]
+                        symbol = plan.kernels[i.kernel].group.kernel.symbol
+                        pointers = tuple([*map(pointer, i.slots), *extra])
+                        made.append(CallKernel(symbol, pointers, tuple(names.index(d) for d in i.dims)))
+                    case Fill():
+                        made.append(FillIntegers(pointer(i.slot), i.values, i.dtype))
+                    case Copy():
+                        made.append(CopyBytes(pointer(i.source), pointer(i.target), i.nbytes))
+                    case If():
+                        made.append(Branch(pointer(i.condition), steps(i.then), steps(i.otherwise)))
+            return tuple(made)
+
+        blocks = tuple(Block(b.nbytes, p.offset, p.after) for b, p in zip(plan.arena.blocks, plan.arena.placed))
+        text = emit_entry(Entry(ENTRY, names, blocks, plan.arena.order, steps(plan.instructions)))
+        self.entry_source = text
+        symbols = {k.group.kernel.symbol for k in plan.kernels}
+        imports = {s: self._calls.library.address(s) for s in symbols}
+        compiled = compile_ir(text, machine=machine_of(self.target, 1), passes="sroa")
+        self._library = load(compiled, imports=imports)
+        self._entry = _PROTOTYPE(self._library.address(ENTRY))
+
+    # -- the debug interpretation
+
+    def _interpret(
+        self, arrays: list[np.ndarray], results: list[np.ndarray], symbols: tuple[int, ...], observer: _Observer
+    ) -> None:
+        values = dict(zip(self._door.symbols, symbols))
+        offsets, total = self.plan.arena.layout(values)
+        memory = _aligned_bytes(total)
+        memory[:] = 0xFF  # NaN in every float: a read before a write shows
+        run = _Interpretation(self, arrays, results, values, offsets, memory, observer)
+        run.steps(self.plan.instructions)
+
+
+def graph_constant(graph: Graph, v: Value) -> np.ndarray:
+    """The data of a constant of a graph or one of its subgraphs."""
+    stack = [graph]
+    while stack:
+        g = stack.pop()
+        data = g.constants.get(v)
+        if data is not None:
+            return data
+        stack.extend(s for n in g.nodes for s in n.subgraphs)
+    raise InputError(f"the constant {v.name} has no data", help="give it with params=")
+
+
+@dataclass(slots=True)
+class _Sizes:
+    outputs: list[tuple[tuple[int, ...], np.dtype]]
+    shapes: list[tuple[int, ...]]
+    arena_bytes: int
+
+
+class _Frame:
+    """What one run in flight owns."""
+
+    __slots__ = ("context", "data", "data_address", "dims", "dims_address", "pack", "pack_dims", "arena", "arena_bytes", "place")
+
+    def __init__(self, exe: Executable) -> None:
+        plan = exe.plan
+        self.context = Context(exe.threads)
+        self.data = (ctypes.c_uint64 * max(exe._data_count, 1))()
+        self.data_address = ctypes.addressof(self.data)
+        count = len(exe._door.symbols)
+        self.dims = (ctypes.c_int64 * max(count, 1))()
+        self.dims_address = ctypes.addressof(self.dims)
+        first = len(plan.inputs) + len(plan.outputs)
+        self.pack: Callable[..., None] = struct.Struct(f"={first}Q").pack_into
+        self.pack_dims: Callable[..., None] = struct.Struct(f"={count}q").pack_into
+        for number, constant in enumerate(exe._constants):
+            self.data[first + number] = constant.__array_interface__["data"][0]
+        self.place = first + len(plan.constants)
+        at = self.place + 1
+        for hosts in exe._calls.hosts:
+            for host in hosts:
+                self.data[at] = host.address
+                at += 1
+        self.arena_bytes = -1
+        self.grow(0)
+
+    def grow(self, nbytes: int) -> None:
+        """An arena of at least this size."""
+        self.arena = _aligned_bytes(nbytes)
+        self.arena_bytes = nbytes
+        self.data[self.place] = self.arena.__array_interface__["data"][0]
+
+
+@dataclass(slots=True)
+class _Observer:
+    """What a debug run writes down: values by name, times."""
+
+    values: dict[str, np.ndarray] | None = None
+    times: list[KernelTime] | None = None
+
+
+@dataclass(slots=True)
+class _Interpretation:
+    """A plan run instruction by instruction."""
+
+    exe: Executable
+    arrays: list[np.ndarray]
+    results: list[np.ndarray]
+    symbols: Mapping[str, int]
+    offsets: list[int]
+    memory: np.ndarray
+    observer: _Observer
+    skipped: list[str] = field(default_factory=list)
+
+    def bytes_of(self, slot: Slot, nbytes: int) -> np.ndarray:
+        """The memory of a slot."""
+        match slot.kind:
+            case "input":
+                array = self.arrays[slot.number]
+            case "output":
+                array = self.results[slot.number]
+            case "constant":
+                array = self.exe._constants[slot.number]
+            case _:
+                start = self.offsets[slot.number]
+                return self.memory[start : start + nbytes]
+        return array.reshape(-1).view(np.uint8)[:nbytes]
+
+    def view(self, slot: Slot, v: Value) -> np.ndarray:
+        """A value's memory as an array of its physical shape."""
+        shape = dims.evaluate_shape(v.physical_shape, self.symbols)
+        count = int(np.prod(shape, dtype=np.int64)) * v.dtype.nbytes
+        return self.bytes_of(slot, count).view(v.dtype.numpy).reshape(shape)
+
+    def steps(self, instructions: Sequence[Instruction]) -> None:
+        """Instructions in order."""
+        for i in instructions:
+            match i:
+                case Launch():
+                    self.launch(i)
+                case Fill():
+                    numbers = [dims.evaluate(e, self.symbols) for e in i.values]
+                    flat = self.view(i.slot, i.node.output).reshape(-1)
+                    flat[:] = np.array(numbers, np.int64).astype(i.dtype.numpy)
+                    self.note(i.node.outputs, [i.slot])
+                case Copy():
+                    size = dims.evaluate(i.nbytes, self.symbols)
+                    self.bytes_of(i.target, size)[:] = self.bytes_of(i.source, size)
+                case If():
+                    taken = bool(self.bytes_of(i.condition, 1)[0])
+                    self.steps(i.then if taken else i.otherwise)
+                    self.note(i.node.outputs, [self.exe.plan.places[v] for v in i.node.outputs])
+                case _:
+                    raise InternalError(f"unknown instruction {i!r}")
+
+    def launch(self, i: Launch) -> None:
+        """One kernel."""
+        node = i.node
+        members = node.subgraphs[0].nodes if node.op == "group" else (node,)
+        inside = {v for n in members for v in n.outputs}
+        inputs = tuple(dict.fromkeys(v for n in members for v in n.operands if v not in inside))
+        arrays = [self.view(s, v) for s, v in zip(i.slots, (*inputs, *node.outputs), strict=True)]
+        sizes = [self.symbols[d] for d in i.dims]
+        start = time.perf_counter()
+        self.exe._calls.call(i.kernel, arrays, sizes)
+        seconds = time.perf_counter() - start
+        if self.observer.times is not None:
+            self.observer.times.append(KernelTime(node.name, "+".join(n.op for n in members), seconds))
+        self.note(node.outputs, i.slots[len(inputs) :])
+
+    def note(self, values: Sequence[Value], slots: Sequence[Slot]) -> None:
+        """Keeps values by name, in their logical shape."""
+        if self.observer.values is None:
+            return
+        from graphir.constants import unpack
+
+        for v, slot in zip(values, slots):
+            shape = dims.evaluate_shape(v.shape, self.symbols)
+            array = unpack(self.view(slot, v), v.layout, shape).copy()
+            self.observer.values[v.name.split("@")[0]] = array
+
+
+def _info(name: str, v: Value) -> TensorInfo:
+    shape = tuple(dims.text(d) if (k := dims.constant(d)) is None else k for d in v.shape)
+    return TensorInfo(name, shape, str(v.dtype))
+
+
+def _aligned_bytes(nbytes: int) -> np.ndarray:
+    """Fresh bytes that start at a cache line."""
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    offset = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return raw[offset : offset + nbytes]
+
+
+def _aligned_copy(array: np.ndarray) -> np.ndarray:
+    """The array where it is if it starts at a cache line, else a copy that does."""
+    if array.flags.c_contiguous and array.__array_interface__["data"][0] % ALIGNMENT == 0:
+        return array
+    made = _aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
+    made[...] = array
+    return made
+
+
+def _refuse_overlap(arrays: Sequence[np.ndarray], results: Sequence[np.ndarray], door: Door) -> None:
+    """Refuses outputs that share memory with an input or with each other."""
+    spans = [(a.__array_interface__["data"][0], a.nbytes) for a in (*arrays, *results)]
+    names = [*door.names, *door.output_names]
+    for number in range(len(arrays), len(spans)):
+        begin, size = spans[number]
+        for other, (start, length) in enumerate(spans[:number]):
+            if start < begin + size and begin < start + length:
+                raise InputError(
+                    f"the output {names[number]!r} shares memory with {names[other]!r}", help="give a fresh array"
+                )

@@ -1,0 +1,71 @@
+"""Compiled groups made callable: one library of all the kernels of a plan, or the interpreter for `reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphir.groups import GraphKernel
+from targets.build import load_objects
+from targets.externs import HostFunction, extern_signatures
+from targets.llvm.runtime import KernelError, NativeFunction, Status
+from tensorir.interpreter import interpret
+
+
+class KernelCalls:
+    """The kernels of a plan, each callable on addresses. `symbols` and `hosts` serve the entry function: the symbol of
+    each kernel, and the addresses of host functions that follow its buffers."""
+
+    def __init__(self, kernels: Sequence[GraphKernel], threads: int | None) -> None:
+        self.kernels = tuple(kernels)
+        self.hosts: list[list[HostFunction]] = []
+        self.functions: list[NativeFunction | None] = []
+        self.library: Any = None
+        native = [k for k in kernels if hasattr(k.group.kernel, "object")]
+        self.is_native = len(native) == len(kernels)
+        if native:
+            self.library = load_objects([k.group.kernel for k in native])
+        for k in kernels:
+            self.functions.append(None)
+            self.hosts.append([])
+            if not hasattr(k.group.kernel, "object"):
+                continue
+            compiled = k.group.kernel
+            signatures = extern_signatures(compiled.func)
+            self.hosts[-1] = [HostFunction(signatures[e]) for e in compiled.externs]
+            self.functions[-1] = NativeFunction(
+                self.library,
+                compiled.symbol,
+                data=len(compiled.func.params) + len(compiled.externs),
+                dims=len(compiled.func.dims),
+                threads=threads,
+                name=k.name,
+            )
+
+    def call(self, number: int, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
+        """Runs one kernel on arrays of physical shape."""
+        function = self.functions[number]
+        if function is None:
+            func = self.kernels[number].group.func
+            interpret(func, list(arrays), dict(zip(func.dims, sizes, strict=True)))
+            return
+        addresses = [a.__array_interface__["data"][0] for a in arrays]
+        try:
+            function.call_addresses([*addresses, *(h.address for h in self.hosts[number])], sizes)
+        except KernelError as error:
+            self.raise_host_error(error)
+            raise
+
+    def raise_host_error(self, error: KernelError) -> None:
+        """Raises what a host function raised, if one failed."""
+        if error.code == Status.EXTERN_FAILED:
+            for hosts in self.hosts:
+                for host in hosts:
+                    host.raise_error()
+
+
+def run_kernel(kernel: GraphKernel, arrays: Sequence[np.ndarray]) -> None:
+    """Runs a kernel without symbols once."""
+    KernelCalls([kernel], None).call(0, arrays, ())
