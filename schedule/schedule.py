@@ -150,7 +150,7 @@ class Schedule:
     @property
     def trace(self) -> tuple[str, ...]:
         """The calls so far, each a line of Python that may be run again on `s = create_schedule(...)` (with
-        `tensorir.layout.Layout` at hand if a layout was transformed)."""
+        `tensorir.layout.Layout` and `Dim` at hand if a layout was transformed)."""
         return self._calls
 
     @property
@@ -306,8 +306,8 @@ class Schedule:
         if isinstance(value, (tuple, list)):
             return f"[{', '.join(self._python(stage, v) for v in value)}]"
         if isinstance(value, Layout):
-            letters = "".join(chr(ord("A") + n) for n in range(value.rank))
-            return f'Layout.parse("{value}", logical="{letters}")'
+            dims = ", ".join(f"Dim({d.axis}, {d.stride}, {d.extent})" for d in value.dims)
+            return f"Layout({value.rank}, ({dims},))"
         return repr(value)
 
     def _python_var(self, stage: Stage, var: Var) -> str:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedule import create_schedule
-from tensorir.layout import Layout
+from tensorir.layout import Dim, Layout
 from tests.schedule.bits import require_same_bits
 from tests.schedule.random_schedules import PROGRAMS, WEIGHTS, Sample, acceptance, random_schedules
 
@@ -38,7 +38,7 @@ def test_traces_replay_to_the_same_program(seed: int) -> None:
     for sample in random_schedules(seed, 1, steps=12):
         make = next(p for p in PROGRAMS if p.__name__ == sample.program)
         again = create_schedule(make()[0])
-        exec("\n".join(sample.schedule.trace), {"s": again, "Layout": Layout})
+        exec("\n".join(sample.schedule.trace), {"s": again, "Layout": Layout, "Dim": Dim})
         assert str(again) == str(sample.schedule)
 
 
