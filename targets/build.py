@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -57,7 +58,9 @@ def build(
     require_backend(resolved)
     if resolved.kind == "reference":
         return Kernel(func, resolved, ReferenceRunner(func))
-    return Kernel(func, resolved, NativeRunner(compile_func(func, resolved), threads=threads))
+    # A kernel called from Python refuses arrays that share memory with an output.
+    alone = dataclasses.replace(func, attrs=(*func.attrs, ("noalias", True)))
+    return Kernel(func, resolved, NativeRunner(compile_func(alone, resolved), threads=threads))
 
 
 def program_of(program: Scheduled | Func | Tensor, args: Sequence[Tensor] | None, name: str) -> Func:

@@ -30,7 +30,10 @@ class EmittedModule:
 
 
 def emit(func: Func, target: Target, *, symbol: str | None = None) -> EmittedModule:
-    """The module of one function. Raises `InternalError` for what is not in the flat form."""
+    """The module of one function. Raises `InternalError` for what is not in the flat form.
+
+    The function's attribute ("noalias", True) promises that no two of its parameters share memory.
+    """
     name = symbol_of(func.name if symbol is None else symbol)
     module = ModuleWriter()
     emitter = FuncEmitter(module, func, target, name)

@@ -54,6 +54,7 @@ class FuncEmitter:
         self.target = target
         self.symbol = symbol
         self.externs: list[str] = []
+        self.noalias = bool(dict(func.attrs).get("noalias", False))
         self._bodies = 0
         self._enter(FunctionWriter(module))
 
@@ -68,16 +69,46 @@ class FuncEmitter:
     def emit(self) -> None:
         """The exported function."""
         self.module.define_type(CONTEXT_LLVM_TYPE)
-        w, x = self.w, self.x
+        w = self.w
+        bound: list[tuple[Var | Buffer, str, str]] = []
         for position, buffer in enumerate(self.func.params):
             slot = f"getelementptr ptr, ptr %data, i64 {position}"
-            x.buffers[buffer] = w.op(f"load ptr, ptr {w.op(slot)}, align 8")
+            bound.append((buffer, "ptr", w.op(f"load ptr, ptr {w.op(slot)}, align 8")))
         for position, var in enumerate(self.func.dims):
             value = w.op(f"load i64, ptr {w.op(f'getelementptr i64, ptr %dims, i64 {position}')}, align 8")
-            x.bind(var, casts.convert(w, value, dtypes.int64, var.dtype, self.target))
+            value = casts.convert(w, value, dtypes.int64, var.dtype, self.target)
+            bound.append((var, register_type(var.dtype), value))
+        close = self.open(self.symbol, "define", ("ptr %context", "ptr %data", "ptr %dims"), bound)
         self.statement(self.func.body)
-        w.do("ret i32 0")
-        w.finish(f"define i32 @{self.symbol}(ptr %context, ptr %data, ptr %dims) alignstack(64) nounwind")
+        close()
+
+    def open(
+        self, name: str, define: str, parameters: tuple[str, ...], bound: list[tuple[Var | Buffer, str, str]]
+    ) -> Callable[[], None]:
+        """Begin the body of the function `name` where `bound` variables and buffers have been loaded; the result ends
+        it. Where the program says that its buffers do not alias, the body is a function of its own, because LLVM takes
+        that promise on parameters only."""
+        header = f"{define} i32 @{name}({', '.join(parameters)}) alignstack(64) nounwind"
+        if self.noalias and any(isinstance(what, Buffer) for what, _, _ in bound):
+            given = ", ".join([*parameters, *(f"{t} {value}" for _, t, value in bound)])
+            self.w.do(f"ret i32 {self.w.op(f'call i32 @{name}.inner({given})')}")
+            self.w.finish(header)
+            named = [(what, t, f"%a{i}") for i, (what, t, _) in enumerate(bound)]
+            taken = [f"{t}{' noalias' if isinstance(what, Buffer) else ''} {value}" for what, t, value in named]
+            header = f"define internal i32 @{name}.inner({', '.join([*parameters, *taken])}) alignstack(64) nounwind"
+            self._enter(FunctionWriter(self.module, in_parallel=self.w.in_parallel))
+            bound = named
+        for what, _, value in bound:
+            if isinstance(what, Buffer):
+                self.x.buffers[what] = value
+            else:
+                self.x.bind(what, value)
+
+        def close() -> None:
+            self.w.do("ret i32 0")
+            self.w.finish(header)
+
+        return close
 
     # -- statements
 
@@ -356,18 +387,18 @@ def _parallel_body(
 ) -> None:
     outer = (f.w, f.x, f._stack_bytes, f._heap)
     f._enter(FunctionWriter(f.module, in_parallel=True))
-    w, x = f.w, f.x
-    for position, (var, t) in enumerate(vars_):
+    w = f.w
+    bound: list[tuple[Var | Buffer, str, str]] = []
+    fields: list[tuple[Var | Buffer, str]] = [*vars_, *((b, "ptr") for b in buffers)]
+    for position, (what, t) in enumerate(fields):
         place = w.op(f"getelementptr {layout}, ptr %closure, i32 0, i32 {position}")
-        x.bind(var, w.op(f"load {t}, ptr {place}"))
-    for position, buffer in enumerate(buffers, len(vars_)):
-        place = w.op(f"getelementptr {layout}, ptr %closure, i32 0, i32 {position}")
-        x.buffers[buffer] = w.op(f"load ptr, ptr {place}, align 8")
-    begin = casts.convert(w, "%begin", dtypes.int64, s.var.dtype, f.target)
-    end = casts.convert(w, "%end", dtypes.int64, s.var.dtype, f.target)
+        bound.append((what, t, w.op(f"load {t}, ptr {place}")))
+    parameters = ("ptr %context", "ptr %closure", "i64 %begin", "i64 %end")
+    close = f.open(name, "define internal", parameters, bound)
+    begin = casts.convert(f.w, "%begin", dtypes.int64, s.var.dtype, f.target)
+    end = casts.convert(f.w, "%end", dtypes.int64, s.var.dtype, f.target)
     _count(f, s.var, begin, end, False, lambda: f.statement(s.body))
-    w.do("ret i32 0")
-    w.finish(f"define internal i32 @{name}(ptr %context, ptr %closure, i64 %begin, i64 %end) alignstack(64) nounwind")
+    close()
     f.w, f.x, f._stack_bytes, f._heap = outer
 
 

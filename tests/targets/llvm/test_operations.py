@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from targets.llvm.runtime.jit import MEMORY_FUNCTIONS
 from tensorir import dtypes, intrinsics
 from tensorir import expr as ir
 from tensorir.dtypes import DType
+from tensorir.errors import UserError
+from tensorir.target import Target
 from tests.targets.llvm.flat_programs import (
     AVX2,
     BASELINE,
@@ -17,6 +20,7 @@ from tests.targets.llvm.flat_programs import (
     assert_matches_interpreter,
     assert_same_bits,
     buffer,
+    compile_flat,
     elementwise,
     interesting,
     pairs,
@@ -231,3 +235,27 @@ def test_random_expressions_give_the_bits_of_the_interpreter(seed: int, lanes: i
             lambda *x, t=t, s=state: _random_expr(np.random.default_rng(s), list(x), t, 5),
         )
     _check(inputs, arrays, results, lanes, (HOST, AVX2))
+
+
+@pytest.mark.parametrize("cpu", ["", " -mcpu=neoverse-n1"], ids=["baseline", "neoverse-n1"])
+@pytest.mark.parametrize("t", NUMBERS, ids=str)
+def test_code_for_aarch64_calls_no_library(t: DType, cpu: str) -> None:
+    target = Target.parse(f"llvm -mtriple=aarch64-linux-gnu{cpu}")
+    for lanes in (1, 8):
+        inputs = [buffer("a", 64, t), buffer("b", 64, t)]
+        casts = {f"to_{u}": (u, lambda a, b, u=u: ir.Cast(a, u.with_lanes(a.dtype.lanes))) for u in dtypes.ALL_DTYPES}
+        casts.pop(f"to_{t}")
+        func = elementwise(inputs, {**_operations(t), **casts}, 64, lanes)
+        needed = compile_flat(func, target).compiled.symbols.undefined
+        assert needed <= set(MEMORY_FUNCTIONS), needed
+
+
+def test_a_float64_fma_needs_a_cpu_that_has_it() -> None:
+    func = elementwise(
+        [buffer("a", 8, dtypes.float64)],
+        {"out": (dtypes.float64, lambda a: ir.Fma(a, a, a, a.dtype))},
+        8,
+        1,
+    )
+    with pytest.raises(UserError, match="a float64 fused multiply-add is not available on llvm -mcpu=x86-64"):
+        compile_flat(func, BASELINE)

@@ -107,7 +107,8 @@ def test_a_callers_arrays_need_only_the_alignment_of_an_element(offset: int) -> 
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
-def test_parallel_loops_capture_what_they_use(threads: int) -> None:
+@pytest.mark.parametrize("noalias", [False, True])
+def test_parallel_loops_capture_what_they_use(threads: int, noalias: bool) -> None:
     n, i, j, k, factor, flag = Var("n"), Var("i"), Var("j"), Var("k"), Var("factor", F32), Var("flag", dtypes.bool_)
     a, out, scratch = buffer("a", n * 5, F32), buffer("out", n * 5, F32), buffer("scratch", 5, F32, "local")
     inner = For(
@@ -125,7 +126,8 @@ def test_parallel_loops_capture_what_they_use(threads: int) -> None:
         ),
     )  # fmt: skip
     body = LetStmt(factor, read(a, (const(0),)), LetStmt(flag, ir.LT(const(1), n, dtypes.bool_), inner))
-    func = Func("rows", (a, out), (n,), body)
+    func = Func("rows", (a, out), (n,), body, 1, (("noalias", noalias),))
+    assert ("noalias" in emit(func, HOST).text) == noalias
     for size in (2, 3, 7, 100):
         values = np.random.default_rng(size).standard_normal(size * 5).astype(np.float32)
         assert_matches_interpreter(func, [values], [values], {n: size}, threads=threads)
