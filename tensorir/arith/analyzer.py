@@ -22,7 +22,7 @@ from tensorir import dtypes, semantics
 from tensorir.arith import vectors
 from tensorir.arith.canonical import MINIMUM, QUOTIENT, Atom, Linear, Overflow, shows_as_maximum
 from tensorir.arith.interval import Interval, intersect
-from tensorir.arith.prove import Prover
+from tensorir.arith.prove import Prover, has_minimum
 from tensorir.arith.rule import compile_rule
 from tensorir.arith.rules import bitwise, boolean, floating, selection
 from tensorir.arith.rules.casts import simplify_cast
@@ -221,11 +221,8 @@ class Analyzer(Prover):
         e = as_expr(e)
         form = self.linear(e)
         lo, hi = self.interval(form)
-        if self.symbolic and (lo is None or hi is None):
-            hi = self.upper(form) if hi is None else hi
-            if lo is None:
-                negative = self.upper(self.scale(form, -1))
-                lo = None if negative is None else -negative
+        if (self.symbolic and (lo is None or hi is None)) or (len(form.terms) > 1 and has_minimum(form)):
+            lo, hi = self.lower(form), self.upper(form)
         if e.dtype != _INDEX:
             t = e.dtype
             whole = Interval(t.min_value, t.max_value)

@@ -41,7 +41,7 @@ class Prover(Forms):
             return True
         if (lo is not None and lo > 0) or not form.terms:
             return False
-        if not self.symbolic and not self.facts and not _has_minimum(form):
+        if not self.symbolic and not self.facts and not has_minimum(form):
             return False
         known = self._proved.get(form)
         if known is None:
@@ -81,23 +81,25 @@ class Prover(Forms):
                     break
         return False
 
-    def upper(self, form: Linear) -> int | None:
+    def upper(self, form: Linear, fuel: int = 6) -> int | None:
         """The least constant found that the form does not exceed."""
         best = self.interval(form).hi
-        for _ in range(_FUEL):
-            if not form.terms or not self.symbolic:
-                break
-            for atom, k in form.terms.items():
-                if atom.kind == MINIMUM and k > 0:
-                    rest = self.plus(form, self.of(atom), -k)
-                    ends = [e for e in (self.upper(self.plus(rest, x, k)) for x in atom.args) if e is not None]
+        if not form.terms or fuel == 0:
+            return best
+        for atom, k in form.terms.items():
+            if atom.kind == MINIMUM and len(form.terms) > 1:
+                rest = self.plus(form, self.of(atom), -k)
+                ends = [self.upper(self.plus(rest, x, k), fuel - 1) for x in atom.args]
+                if k > 0:  # at most every one of the operands
                     return _least([best, *ends])
-            smaller = self._eliminate(form)
-            if smaller is None:
-                break
-            form = smaller
-            best = _least([best, self.interval(form).hi])
-        return best
+                return best if None in ends else _least([best, max(e for e in ends if e is not None)])
+        smaller = self._eliminate(form) if self.symbolic else None
+        return best if smaller is None else _least([best, self.upper(smaller, fuel - 1)])
+
+    def lower(self, form: Linear) -> int | None:
+        """The greatest constant found that the form does not fall below."""
+        opposite = self.upper(self.scale(form, -1))
+        return None if opposite is None else -opposite
 
     def _eliminate(self, form: Linear) -> Linear | None:
         """An upper bound of the form without one remainder by a symbol, or without its innermost symbolically bound
@@ -193,7 +195,7 @@ class Prover(Forms):
         return None
 
 
-def _has_minimum(form: Linear) -> bool:
+def has_minimum(form: Linear) -> bool:
     return any(a.kind == MINIMUM for a in form.terms)
 
 
