@@ -25,12 +25,12 @@ class ArgumentError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The check of one parameter. `shape` is the wanted shape where it is constant; otherwise `axes` holds for each
+    """The check of one parameter. `fixed` is the wanted shape where it is constant; otherwise `axes` holds for each
     axis a size, the number of a dimension symbol, or an expression."""
 
     dtype: np.dtype
     rank: int
-    shape: tuple[int, ...] | None
+    fixed: tuple[int, ...] | None
     axes: tuple[tuple[int | None, int | None, Expr | None], ...]
     is_output: bool
 
@@ -79,8 +79,8 @@ class Signature:
             if array.dtype is not plan.dtype and (array.dtype != plan.dtype or not array.dtype.isnative):
                 self._wrong_dtype(array, position)
             shape = array.shape
-            if shape != plan.shape:
-                if plan.shape is not None or len(shape) != plan.rank:
+            if shape != plan.fixed:
+                if plan.fixed is not None or len(shape) != plan.rank:
                     self._wrong_shape(position, shape)
                 axis = 0
                 for constant, number, expr in plan.axes:
@@ -161,7 +161,7 @@ class Signature:
                 f"{self.name}: {self._names[position]} has {len(param.shape)} dimensions, the array given {len(shape)}",
                 help=f"its shape is {_shape_text(param)}",
             )
-        wanted = self._plans[position].shape or ()
+        wanted = self._plans[position].fixed or ()
         axis = next(a for a, (w, s) in enumerate(zip(wanted, shape, strict=True)) if w != s)
         self._wrong_size(position, axis, shape[axis], wanted[axis])
 
