@@ -198,7 +198,20 @@ class IndexScope:
                 result += [difference, difference.scaled(-1)]
             elif (margin := self.margin(part)) is not None:
                 result.append(margin)
-        return result
+        return [*result, *(w for form in result if (w := self._without_quotients(form)) is not None)]
+
+    def _without_quotients(self, form: Form) -> Form | None:
+        """A weaker fact without quotients, from d * (x // d) <= x and d * (x // d) >= x - d + 1; None if there is none."""
+        found: Form | None = None
+        for _ in range(8):
+            current = form if found is None else found
+            atom = next((a for a in current.terms if isinstance(a, FloorDiv)), None)
+            if atom is None or not isinstance(atom.b, Const) or int(atom.b.value) <= 0:
+                return found
+            divisor, c = int(atom.b.value), current.terms[atom]
+            inner = self.form(atom.a)
+            found = current.without(atom).scaled(divisor).plus(inner if c > 0 else inner.shifted(1 - divisor), c)
+        return found
 
     def margin(self, condition: Expr) -> Form | None:
         """The form that is at least 0 exactly where the comparison holds; None if it is no integer inequality."""

@@ -69,6 +69,10 @@ def _tighten(loop: For, guard: If, scope: IndexScope, target: Target) -> Stmt:
     lows: list[Form] = []
     ends: list[Form] = []
     for condition in conjuncts(scope.simplify(guard.condition)):
+        if isinstance(condition, Const):
+            if not condition.value:
+                return EMPTY
+            continue
         if loop.var not in scope.variables(condition):
             if any(isinstance(n, Load) for n in walk_expr(condition)):
                 inside.append(condition)

@@ -163,9 +163,11 @@ class _Lanes:
 
     def stmt(self, s: Stmt) -> Stmt:
         """The vector form of a statement; a serial loop over its lanes where there is none."""
+        state = (self.mask, self.alive, tuple(self.shells))
         try:
             return _STMT[type(s)](self, s)
         except _NoVector:
+            self.mask, self.alive, self.shells = state[0], state[1], list(state[2])
             return self._serial(s)
 
     def _serial(self, s: Stmt) -> Stmt:
@@ -394,7 +396,7 @@ class _Lanes:
         chain: list[Binary] = []
         top: Expr = e
         while isinstance(top, Binary) and (top, id(self.mask)) not in self.memo:
-            if not self.depends(top) or (is_index_type(top.dtype) and self._ramp(top) is not None):
+            if chain and (not self.depends(top) or (is_index_type(top.dtype) and self._ramp(top) is not None)):
                 break
             chain.append(top)
             top = top.a
@@ -402,8 +404,6 @@ class _Lanes:
         for b in reversed(chain):
             left = self._operator(b, left, self.expr(b.b))
             self.memo[(b, id(self.mask))] = left
-        if not chain:
-            return self._operator(e, self.expr(e.a), self.expr(e.b))
         return left
 
     def _operator(self, e: Binary, a: Expr, b: Expr) -> Expr:

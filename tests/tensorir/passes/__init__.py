@@ -1,0 +1,1 @@
+"""Tests of the passes from blocks to the flat form."""
