@@ -12,7 +12,8 @@
               C[v_i, v_j] = fma(A[v_i, v_k], B[v_k, v_j], C[v_i, v_j])
 
 `tensorir.parser` reads it back to the same tree. Integer literals are int64 and literals with a point float32 unless
-written with their type, as in int32(3) or float16(0.5). `alloc` and `let` hold for the rest of their indented block.
+written with their type, as in int32(3) or float16(0.5); in a range they have the type of its variable. `alloc` and
+`let` hold for the rest of their indented block. Dimension symbols stand in brackets after the name: `func f[n](...)`.
 """
 
 from __future__ import annotations
@@ -63,16 +64,17 @@ from tensorir.expr import (
     TruncMod,
     Var,
 )
+from tensorir.intrinsics import INTRINSICS
 from tensorir.stmt import Allocate, Block, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
 from tensorir.visit import children
 
 KEYWORDS = frozenset(
-    "func outputs dims attrs alloc let for in block reads writes init where if else and or not mask pragma origin "
-    "thread True False inf nan call cast select if_then_else fma min max truncdiv truncmod ramp broadcast load "
-    "reinterpret eval".split()
-) | {str(d) for d in dtypes.ALL_DTYPES}
+    "func outputs attrs alloc let for in block reads writes init where if else and or not mask pragma True False None "
+    "inf nan eval pass".split()
+)
 
 _IDENTIFIER = re.compile(r"[^A-Za-z0-9_]")
+_TYPE = re.compile(rf"({'|'.join(str(d) for d in dtypes.ALL_DTYPES)})(x[0-9]+)?")
 _ATOM, _UNARY = 12, 11
 _INFIX: dict[type, tuple[str, int]] = {
     Or: ("or", 1), And: ("and", 2), EQ: ("==", 4), NE: ("!=", 4), LT: ("<", 4), LE: ("<=", 4), BitOr: ("|", 5),
@@ -133,9 +135,7 @@ class Namer:
         known = self._names.get(id(thing))
         if known is not None:
             return known
-        base = _IDENTIFIER.sub("_", thing.name) or "x"
-        if base[0].isdigit() or base in KEYWORDS:
-            base = f"_{base}"
+        base = label(thing.name)
         candidate = base
         while candidate in self._taken:
             self._taken[base] += 1
@@ -144,6 +144,12 @@ class Namer:
         self._names[id(thing)] = candidate
         self._keep.append(thing)
         return candidate
+
+
+def label(name: str) -> str:
+    """A name as an identifier that is no word of the language."""
+    base = _IDENTIFIER.sub("_", name) or "x"
+    return f"_{base}" if base[0].isdigit() or base in KEYWORDS or _TYPE.fullmatch(base) else base
 
 
 def literal(c: Const) -> str:
@@ -235,7 +241,8 @@ class Printer:
     def _call(self, e: Call, args: list[str]) -> str:
         if e.name == "reinterpret":
             return f"reinterpret({args[0]}, {e.dtype})"
-        if e.name.isidentifier() and e.name not in KEYWORDS:
+        entry = INTRINSICS.get(e.name)
+        if entry is not None and entry.arity == len(args) and entry.result(*[a.dtype for a in e.args]) == e.dtype:
             return f"{e.name}({', '.join(args)})"
         return f"call({', '.join([repr(e.name), str(e.dtype), *args])})"
 
@@ -279,11 +286,13 @@ class Printer:
         """A region: points as indices, ranges as begin:+extent."""
         parts = []
         for item in r.ranges:
-            point = isinstance(item.extent, Const) and item.extent.value == 1
+            point = isinstance(item.extent, Const) and item.extent.value == 1 and item.extent.dtype == dtypes.INDEX
             parts.append(self.expr(item.begin) + ("" if point else f":+{self.expr(item.extent)}"))
         return f"{self.namer.name(r.buffer)}[{', '.join(parts)}]"
 
     def _seq(self, s: Seq, last: bool) -> None:
+        if not s.stmts:
+            self.line("pass", s)
         for number, child in enumerate(s.stmts):
             self.stmt(child, last=last and number == len(s.stmts) - 1)
 
@@ -293,18 +302,24 @@ class Printer:
         self.line(f"{self.namer.name(s.buffer)}[{indices}{mask}] = {self.expr(s.value)}", s)
 
     def _for(self, s: For, last: bool) -> None:
-        begin = self.expr(s.begin)
-        start = isinstance(s.begin, Const) and s.begin.value == 0
-        end = self.expr(s.extent) if start else f"+{self._tight(s.extent)}"
         kind = "" if s.kind == "serial" else f" {s.kind}"
         thread = "" if s.thread is None else f" {s.thread!r}"
         pragmas = _pragmas(s.pragmas)
-        self.line(f"for {self._declared(s.var)} in {begin}..{end}{kind}{thread}{pragmas}:", s, s.var)
+        domain = self._range(s.begin, s.extent, s.var)
+        self.line(f"for {self._declared(s.var)} in {domain}{kind}{thread}{pragmas}:", s, s.var)
         self.body(s.body)
 
-    def _tight(self, e: Expr) -> str:
-        text = self.expr(e)
-        return text if isinstance(e, (Var, Const)) else f"({text})"
+    def _range(self, begin: Expr, extent: Expr, var: Var) -> str:
+        """A range of `var`: literals of its type are written bare."""
+
+        def text(e: Expr, tight: bool = False) -> str:
+            if isinstance(e, Const):
+                return str(e.value) if e.dtype == var.dtype and (e.value >= 0 or not tight) else f"({literal(e)})"
+            return self.expr(e) if isinstance(e, Var) or not tight else f"({self.expr(e)})"
+
+        if isinstance(begin, Const) and begin.value == 0:
+            return f"0..{text(extent)}"
+        return f"{text(begin)}..+{text(extent, tight=True)}"
 
     def _if(self, s: If, last: bool) -> None:
         self.line(f"if {self.expr(s.condition)}:", s)
@@ -334,14 +349,12 @@ class Printer:
     def _block(self, s: Block, last: bool) -> None:
         bindings = [self.expr(b) for b in s.bindings]
         iters = ", ".join(
-            f"{self._declared(i.var)}: {i.kind} in {self._range(i.begin, i.extent)} = {b}"
-            if i.var.dtype == dtypes.INDEX
-            else f"{self.namer.name(i.var)}: {i.var.dtype} {i.kind} in {self._range(i.begin, i.extent)} = {b}"
+            f"{self.namer.name(i.var)}: {'' if i.var.dtype == dtypes.INDEX else f'{i.var.dtype} '}{i.kind} in "
+            f"{self._range(i.begin, i.extent, i.var)} = {b}"
             for i, b in zip(s.iters, bindings, strict=True)
         )
         where = "" if isinstance(s.predicate, Const) and s.predicate.value else f" where {self.expr(s.predicate)}"
-        name = _IDENTIFIER.sub("_", s.name)
-        self.line(f"block {name}({iters}){where}{_pragmas(s.pragmas)}:", s)
+        self.line(f"block {label(s.name)}({iters}){where}{_pragmas(s.pragmas)}:", s)
         with self.indented():
             if s.reads:
                 self.line(f"reads {', '.join(self.region(r) for r in s.reads)}")
@@ -352,18 +365,12 @@ class Printer:
                 self.body(s.init)
             self.stmt(s.body, last=True)
 
-    def _range(self, begin: Expr, extent: Expr) -> str:
-        if isinstance(begin, Const) and begin.value == 0:
-            return f"0..{self.expr(extent)}"
-        return f"{self.expr(begin)}..+{self._tight(extent)}"
-
     def func(self, f: Func) -> None:
         """A whole function."""
-        dims = f" dims({', '.join(self._declared(d) for d in f.dims)})" if f.dims else ""
+        dims = f"[{', '.join(self._declared(d) for d in f.dims)}]" if f.dims else ""
         params = ", ".join(self.buffer(p) for p in f.params)
-        name = _IDENTIFIER.sub("_", f.name)
         attrs = f" attrs({', '.join(f'{k}={v!r}' for k, v in f.attrs)})" if f.attrs else ""
-        self.line(f"func {name}({params}){dims} outputs {f.outputs}{attrs}:", f)
+        self.line(f"func {label(f.name)}{dims}({params}) outputs {f.outputs}{attrs}:", f)
         self.body(f.body)
 
 
