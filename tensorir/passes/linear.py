@@ -289,7 +289,7 @@ class IndexScope:
                 return True
             if not form.terms or depth == 0:
                 return False
-            atom = max(form.terms, key=self.rank)
+            atom = max(form.terms, key=lambda a: (self.rank(a), not isinstance(a, Var)))
             c = form.terms[atom]
             rest = form.without(atom)
             if isinstance(atom, (Min, Max)):
