@@ -134,7 +134,7 @@ class Executable:
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, x)) for x in (self.inputs, self.outputs))
-        return f"Executable({inputs} -> {outputs}; {len(self.plan.kernels)} kernels for {self.target})"
+        return f"Executable({inputs} -> {outputs}; {len(self.plan.kernels)} kernels for {self.target.kind})"
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:

@@ -98,6 +98,8 @@ class _Folding:
             for x, c in ((a, b), (b, a)):
                 axis = self.channel_axis(x, c, node)
                 if axis is not None and c in self.fixed and x not in self.fixed:
+                    if node.op == "add" and len(get_op(self.made[x].op).operands) <= BIAS:
+                        continue
                     vector = self.add("reshape", [c], node, shape=(x.shape[axis],))
                     return (x, vector, None, axis) if node.op == "multiply" else (x, None, vector, axis)
         return None

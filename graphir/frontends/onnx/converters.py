@@ -13,9 +13,10 @@ import numpy as np
 
 from graphir import dims
 from graphir.builder import CONTENT_LIMIT
-from graphir.errors import ModelError, UnsupportedError
+from graphir.errors import ModelError, ShapeError, UnsupportedError
 from graphir.ir import Value
 from tensorir import dtypes
+from tensorir.errors import UserError
 from tensorir.expr import Expr, const
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ def _gemm(importer: _Importer, node: OnnxNode) -> list[Value]:
         a = step("transpose", [a], False, axes=(1, 0))
     has_bias = c is not None and beta != 0.0
     if node.attrs.get("transB"):
+        if has_bias and c is not None and alpha == beta == 1.0 and c.rank == 1 and dims.same(c.shape[0], b.shape[0]):
+            return [step("dense", [a, b, c], True)]
         result = step("dense", [a, b], alpha == 1.0 and not has_bias)
     else:
         result = step("matmul", [a, b], alpha == 1.0 and not has_bias)
@@ -155,6 +158,116 @@ def _gemm(importer: _Importer, node: OnnxNode) -> list[Value]:
             c = step("multiply", [c, scalar(beta)], False)
         result = step("add", [result, c], True)
     return [result]
+
+
+@converter("BatchNormalization")
+def _batch_normalization(importer: _Importer, node: OnnxNode) -> list[Value]:
+    """By the given statistics, or by the batch's where training_mode (opset 14) or its forerunners ask for it."""
+    epsilon = float(node.attrs.get("epsilon", 1e-5))
+    training = bool(node.attrs.get("training_mode", 0))
+    if node.version < 7 and not node.attrs.get("is_test", 0) and len(node.outputs) > 1:
+        training = True
+    if training:
+        attrs = {"epsilon": epsilon, "momentum": float(node.attrs.get("momentum", 0.9))}
+        return importer.add("batch_norm_training", node.inputs, attrs, node)
+    if any(node.outputs[1:]):
+        raise UnsupportedError(
+            f"node {node.name}: statistics are asked of a BatchNormalization that does not train",
+            missing={"BatchNormalization": [node.name]},
+        )
+    node.outputs = node.outputs[:1]
+    return importer.add("batch_norm", node.inputs, {"epsilon": epsilon}, node)
+
+
+@converter("Cast", "CastLike")
+def _cast(importer: _Importer, node: OnnxNode) -> list[Value]:
+    import onnx
+
+    if node.op_type == "CastLike":
+        dtype = node.operand(1).dtype
+    else:
+        to = node.attrs["to"]
+        try:
+            found = onnx.helper.tensor_dtype_to_np_dtype(to) if isinstance(to, int) else to.lower()
+            dtype = dtypes.dtype_of(found)
+        except (UserError, KeyError, ValueError):
+            name = to if isinstance(to, str) else onnx.TensorProto.DataType.Name(to)
+            raise UnsupportedError(
+                f"node {node.name}: Cast to {name}, which Nestor does not have", missing={"Cast": [node.name]}
+            ) from None
+    x = node.operand(0)
+    return [x] if x.dtype == dtype and x.content is not None else importer.add("cast", [x], {"dtype": dtype}, node)
+
+
+@converter("Split")
+def _split(importer: _Importer, node: OnnxNode) -> list[Value]:
+    """One slice for each piece, so that each can be fused with its reader."""
+    x = node.operand(0)
+    axis = int(node.attrs.get("axis", 0)) % max(x.rank, 1)
+    sizes = node.attrs.get("split")
+    if node.input(1) is not None:
+        sizes = importer.known(node.operand(1), node, "the sizes")
+    if sizes is None:
+        count = int(node.attrs.get("num_outputs", len(node.outputs)))
+        piece = dims.canonical((x.shape[axis] + (count - 1)) // count)
+        sizes = [piece] * (count - 1)
+        sizes.append(dims.canonical(x.shape[axis] - piece * (count - 1)))
+    made: list[Value] = []
+    start: Expr = const(0)
+    for size, name in zip(sizes, node.outputs, strict=True):
+        end = dims.canonical(start + dims.as_dim(size))
+        attrs = {"starts": (start,), "ends": (end,), "axes": (axis,), "steps": (1,)}
+        outputs = [name or f"{node.name}:{len(made)}"]
+        made += importer.builder.add("slice", [x], attrs, name=node.name, origins=node.origins, outputs=outputs)
+        start = end
+    if dims.constant(start) is not None and not dims.same(start, x.shape[axis]):
+        raise ShapeError(
+            f"node {node.name}: Split into sizes {tuple(sizes)}, which do not add up to {dims.text(x.shape[axis])} "
+            f"of {x!r} on axis {axis}"
+        )
+    return made
+
+
+@converter("Pad")
+def _pad(importer: _Importer, node: OnnxNode) -> list[Value]:
+    x = node.operand(0)
+    pads = node.attrs.get("pads", node.attrs.get("paddings"))
+    if pads is None:
+        pads = importer.known(node.operand(1), node, "the pads")
+    axes = list(range(x.rank))
+    if node.input(3) is not None:
+        axes = [a % x.rank for a in importer.known(node.operand(3), node, "the axes")]
+    before: list[Any] = [0] * x.rank
+    after: list[Any] = [0] * x.rank
+    for n, axis in enumerate(axes):
+        before[axis], after[axis] = pads[n], pads[n + len(axes)]
+    attrs: dict[str, Any] = {"before": before, "after": after, "mode": node.attrs.get("mode", "constant")}
+    inputs = [x]
+    if "value" in node.attrs:
+        attrs["constant"] = float(node.attrs["value"])
+    value = node.input(2)
+    if value is not None:
+        data = importer.data(value)
+        if data is not None and data.size == 1 and x.dtype.is_float:
+            attrs["constant"] = float(data.reshape(-1)[0])
+        elif data is None or bool(np.any(data != 0)):
+            inputs.append(value if value.rank == 0 else importer.builder.add("reshape", [value], {"shape": ()})[0])
+    return importer.add("pad", inputs, attrs, node)
+
+
+@converter("Trilu")
+def _trilu(importer: _Importer, node: OnnxNode) -> list[Value]:
+    k = 0 if node.input(1) is None else importer.known(node.operand(1), node, "the diagonal")
+    k = k[0] if isinstance(k, tuple) else k
+    return importer.add("trilu", [node.operand(0)], {"k": k, "upper": bool(node.attrs.get("upper", 1))}, node)
+
+
+@converter("OneHot")
+def _one_hot(importer: _Importer, node: OnnxNode) -> list[Value]:
+    depth = importer.known(node.operand(1), node, "the depth")
+    depth = depth[0] if isinstance(depth, tuple) else depth
+    attrs = {"depth": int(depth), "axis": int(node.attrs.get("axis", -1))}
+    return importer.add("one_hot", [node.operand(0), node.operand(2)], attrs, node)
 
 
 # -------------------------------------------------------------------------------------------------------- control flow
