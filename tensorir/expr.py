@@ -812,7 +812,11 @@ def cast(value: Any, dtype: DType | str) -> Expr:
         if t.is_bool:
             return const(bool(x.value))
         if t.is_float:
-            return const(float(x.value), t) if not (x.dtype.is_integer and abs(int(x.value)) > 1 << 53) else Cast(x, t)
+            number = float(x.value)
+            if t.bits == 16:  # every conversion to a 16-bit float goes through float32
+                with np.errstate(over="ignore"):
+                    number = float(np.float32(number))
+            return const(number, t) if not (x.dtype.is_integer and abs(int(x.value)) > 1 << 53) else Cast(x, t)
         if not x.dtype.is_float:
             return const(int(x.value), t)
     return Cast(x, t)

@@ -24,7 +24,6 @@ from tensorir.expr import (
     Binary,
     Call,
     Const,
-    Div,
     Expr,
     FloorDiv,
     FloorMod,
@@ -40,7 +39,7 @@ from tensorir.expr import (
     cast,
     const,
 )
-from tensorir.intrinsics import INTRINSICS, call, expander, reinterpret
+from tensorir.intrinsics import INTRINSICS, expander, reinterpret
 
 _LN2 = {32: (0.6931471824645996, -1.9046542121259336e-09), 64: (0.6931471805599453, 2.3190468138462996e-17)}
 _LN2_SHORT = (0.6931467056274414, 4.7493250390316726e-07)  # the first has 32 bits: exact when multiplied by an exponent
@@ -232,7 +231,7 @@ def _cosh(b: Builder, x: Expr) -> Expr:
     return h + b.k(0.25) / h
 
 
-# ------------------------------------------------------------------------------------------------------------ logarithms
+# ----------------------------------------------------------------------------------------------------------- logarithms
 
 
 def _split_log(b: Builder, x: Expr) -> tuple[Expr, Expr]:

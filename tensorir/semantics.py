@@ -32,7 +32,7 @@ _f64 = _cell.cast("d")
 _u64 = _cell.cast("Q")
 _i32 = _cell.cast("i")
 _i64 = _cell.cast("q")
-_VIEWS: dict[DType, memoryview] = {
+_VIEWS: dict[DType, Any] = {
     dtypes.float32: _f32, dtypes.uint32: _u32, dtypes.int32: _i32,
     dtypes.float64: _f64, dtypes.uint64: _u64, dtypes.int64: _i64,
 }  # fmt: skip
@@ -469,7 +469,7 @@ def fold_expr(e: ir.Expr) -> ir.Const | None:
         operands = e.args
     else:
         return None
-    values: list[Value] = []
+    values: list[Any] = []
     for operand in operands:
         if not isinstance(operand, ir.Const):
             return None

@@ -1,7 +1,7 @@
 """The interpreter: the meaning of a Tensor IR program at any stage, compiled to Python source.
 
-    interpret(func, [a, b, c])                     # runs it; outputs are written in place
-    interpret(func, [a, b, c], mode="checked")     # also finds bad accesses, undefined reads and races
+interpret(func, [a, b, c])                     # runs it; outputs are written in place
+interpret(func, [a, b, c], mode="checked")     # also finds bad accesses, undefined reads and races
 """
 
 from tensorir.interpreter.compiler import Program, compile_program

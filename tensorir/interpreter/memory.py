@@ -76,7 +76,14 @@ class CheckedMemory:
     __slots__ = ("name", "shape", "values", "written", "monitor", "writers", "readers", "zero")
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], values: list[Any], monitor: Monitor, written: bool, shared: bool, zero: Any
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        values: list[Any],
+        monitor: Monitor,
+        written: bool,
+        shared: bool,
+        zero: Any,
     ) -> None:
         self.name = name
         self.shape = shape

@@ -48,7 +48,9 @@ def _run_plain(func: Func, program: Program, arrays: Sequence[np.ndarray], sizes
             program.function(*memories, *[sizes[d] for d in program.dims])
         except IndexError as error:
             raise SanitizerError(
-                f"{func.name}: access out of bounds", notes=program.place(error), help='run with mode="checked" for details'
+                f"{func.name}: access out of bounds",
+                notes=program.place(error),
+                help='run with mode="checked" for details',
             ) from error
     for position in program.written:
         if len(memories[position]) != lengths[position]:
@@ -103,7 +105,8 @@ def bind_dims(func: Func, arrays: Sequence[np.ndarray], dims: Mapping[Var, int] 
             missing = [v for v in free_vars(extent) if v not in sizes]
             if missing:
                 raise ArgumentError(
-                    f"{func.name}: the dimension {missing[0].name} of {buffer.name} is not known", help="pass it in dims"
+                    f"{func.name}: the dimension {missing[0].name} of {buffer.name} is not known",
+                    help="pass it in dims",
                 )
             wanted = evaluate(extent, sizes)
             if wanted != size:
@@ -117,7 +120,9 @@ def _check_kind(func: Func, buffer: Buffer, array: Any) -> None:
     if array.dtype != buffer.dtype.numpy:
         raise ArgumentError(f"{func.name}: {buffer.name} is {buffer.dtype}, the array given is {dtype_of(array.dtype)}")
     if array.ndim != len(buffer.shape):
-        raise ArgumentError(f"{func.name}: {buffer.name} has {len(buffer.shape)} dimensions, the array given {array.ndim}")
+        raise ArgumentError(
+            f"{func.name}: {buffer.name} has {len(buffer.shape)} dimensions, the array given {array.ndim}"
+        )
 
 
 def evaluate(e: Expr, env: Mapping[Var, Any] | None = None) -> Any:

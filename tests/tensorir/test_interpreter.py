@@ -14,8 +14,8 @@ from tensorir import expr as ir
 from tensorir.buffer import Buffer
 from tensorir.expr import IterVar, Load, Var, const, ramp
 from tensorir.interpreter import SanitizerError, compile_program, evaluate, interpret
-from tensorir.interpreter.compiler import NotSupportedError
 from tensorir.interpreter.run import ArgumentError
+from tensorir.interpreter.source import NotSupportedError
 from tensorir.stmt import Allocate, Block, For, Func, If, LetStmt, Stmt, Store, seq
 from tensorir.visit import free_vars
 
@@ -162,7 +162,7 @@ def test_a_sum_of_5000_terms_and_40_nested_loops() -> None:
     assert values.tolist() == [0, 4]
 
 
-# ---------------------------------------------------------------------------------------------------- scheduled programs
+# --------------------------------------------------------------------------------------------------- scheduled programs
 
 
 def split_block(n: int, predicate: bool, kind: str = "serial") -> Func:
@@ -193,8 +193,8 @@ def test_the_init_runs_at_the_first_value_of_every_reduce_variable() -> None:
     ro, ri, v = Var("ro"), Var("ri"), Var("v")
     point = (const(0),)
     block = Block(
-        "B", (IterVar(v, const(0), const(6), "reduce"),), (ro * 3 + ri,), const(True), (), (), Store(b, point, const(5.0)),
-        Store(b, point, Load(b, point, F32) + Load(a, (v,), F32)),
+        "B", (IterVar(v, const(0), const(6), "reduce"),), (ro * 3 + ri,), const(True), (), (),
+        Store(b, point, const(5.0)), Store(b, point, Load(b, point, F32) + Load(a, (v,), F32)),
     )  # fmt: skip
     out = np.full(1, np.nan, np.float32)
     run(func(loop(ro, 2, loop(ri, 3, block)), a, b), np.arange(6, dtype=np.float32), out)
@@ -261,7 +261,7 @@ def test_what_only_one_branch_computes_is_not_used_by_the_other() -> None:
     assert evaluate(chosen, {names["x"]: -4, names["d"]: 2}) == -12
 
 
-# --------------------------------------------------------------------------------------------------------- the sanitiser
+# -------------------------------------------------------------------------------------------------------- the sanitiser
 
 
 def test_reads_and_writes_out_of_bounds_are_named() -> None:
@@ -383,3 +383,61 @@ def test_statement_conditions() -> None:
 def test_the_source_is_readable() -> None:
     source = compile_program(split_block(10, True), False).source
     assert "for io" in source and "if" in source
+
+
+# -------------------------------------------------------------------------------------------------- thread-bound loops
+
+
+def point_block(name: str, at: dict[Var, tuple[ir.Expr, int]], body: Stmt, init: Stmt | None = None) -> Block:
+    iters = tuple(IterVar(v, const(0), const(n), "spatial") for v, (_, n) in at.items())
+    return Block(name, iters, tuple(b for b, _ in at.values()), const(True), (), (), init, body)
+
+
+def reversed_through_shared(scope: str) -> Func:
+    """B[bx, 7 - t] = A[bx, t] by way of a buffer that all threads fill before any reads it."""
+    a, b, t = buffer("A", 3, 8), buffer("B", 3, 8), Buffer("T", (const(8),), F32, scope)
+    bx, tx, again, v, w, x = Var("bx"), Var("tx"), Var("again"), Var("v"), Var("w"), Var("x")
+    fill = point_block("fill", {v: (bx, 3), w: (tx, 8)}, Store(t, (w,), Load(a, (v, w), F32)))
+    drain = point_block("drain", {v: (bx, 3), x: (again, 8)}, Store(b, (v, x), Load(t, (7 - x,), F32)))
+    inner = seq(fill, loop(again, 8, drain, "thread", thread="threadIdx.x"))
+    nest = loop(tx, 8, inner, "thread", thread="threadIdx.x")
+    return func(loop(bx, 3, Allocate(t, nest), "thread", thread="blockIdx.x"), a, b)
+
+
+def test_each_statement_runs_for_all_threads_before_the_next() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(3, 8)
+    out = np.full((3, 8), np.nan, np.float32)
+    run(reversed_through_shared("shared"), x, out)
+    assert out.tolist() == x[:, ::-1].tolist()
+
+
+def test_local_buffers_are_one_for_each_thread() -> None:
+    a, b, t = buffer("A", 4, 3), buffer("B", 4), Buffer("T", (const(1),), F32, "local")
+    tx, k, v, w = Var("tx"), Var("k"), Var("v"), Var("w")
+    zero = (const(0),)
+    clear = point_block("clear", {}, Store(t, zero, const(0.0)))
+    add = point_block("add", {v: (tx, 4), w: (k, 3)}, Store(t, zero, Load(t, zero, F32) + Load(a, (v, w), F32)))
+    give = point_block("give", {v: (tx, 4)}, Store(b, (v,), Load(t, zero, F32)))
+    body = Allocate(t, seq(clear, loop(k, 3, add), give))
+    x, out = np.arange(12, dtype=np.float32).reshape(4, 3), np.full(4, np.nan, np.float32)
+    run(func(loop(tx, 4, body, "thread", thread="threadIdx.x"), a, b), x, out)
+    assert out.tolist() == x.sum(1).tolist()
+
+
+def test_a_stage_on_fewer_threads_is_guarded() -> None:
+    b, tx, few, v = buffer("B", 8), Var("tx"), Var("few"), Var("v")
+    first = point_block("first", {v: (tx, 8)}, Store(b, (v,), const(1.0)))
+    second = point_block("second", {v: (few, 3)}, Store(b, (v,), const(2.0)))
+    odd = If(ir.equal(ir.floormod(tx, 2), 1), point_block("third", {v: (tx, 8)}, Store(b, (v,), const(3.0))))
+    inner = seq(first, loop(few, 3, second, "thread", thread="threadIdx.x"), odd)
+    out = np.full(8, np.nan, np.float32)
+    run(func(loop(tx, 8, inner, "thread", thread="threadIdx.x"), b), out)
+    assert out.tolist() == [2, 3, 2, 3, 1, 3, 1, 3]
+
+
+def test_threads_of_one_statement_race() -> None:
+    b, tx, v = buffer("B", 8), Var("tx"), Var("v")
+    body = point_block("S", {v: (tx, 8)}, Store(b, (ir.floordiv(v, 2),), const(1.0)))
+    f = func(loop(tx, 8, body, "thread", thread="threadIdx.x"), b)
+    with pytest.raises(SanitizerError, match=r"race: B\[0\].*\nin block S, at threadIdx.x = 1"):
+        interpret(f, [np.zeros(8, np.float32)], mode="checked")

@@ -61,7 +61,9 @@ def positive(t: DType) -> np.ndarray:
     rng = np.random.default_rng(1)
     wide = np.exp(rng.uniform(-100, 88, COUNT))
     near_one = np.concatenate([rng.uniform(0.5, 2, COUNT), 1 + rng.uniform(-1e-3, 1e-3, 500)])
-    return np.concatenate([wide.astype(t.numpy), near_one.astype(t.numpy), specials(t), [np.finfo(t.numpy).max]]).astype(t.numpy)
+    return np.concatenate(
+        [wide.astype(t.numpy), near_one.astype(t.numpy), specials(t), [np.finfo(t.numpy).max]]
+    ).astype(t.numpy)
 
 
 CASES: list[tuple[str, Callable[..., Any], Callable[[DType], np.ndarray], float]] = [
@@ -124,7 +126,11 @@ def test_pow(t: DType) -> None:
     y = (rng.uniform(-600, 600, COUNT) / np.log(x.astype(np.float64))).astype(t.numpy)
     some = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 2, -2, 3, -3, 0.5, -0.5, -1.5, 1e-40], t.numpy)
     a, b = (g.ravel() for g in np.meshgrid(some, some))
-    for p, q in ((x, y), (rng.uniform(0, 9, COUNT).astype(t.numpy), rng.uniform(-20, 20, COUNT).astype(t.numpy)), (a, b)):
+    for p, q in (
+        (x, y),
+        (rng.uniform(0, 9, COUNT).astype(t.numpy), rng.uniform(-20, 20, COUNT).astype(t.numpy)),
+        (a, b),
+    ):
         with np.errstate(all="ignore"):
             exact = np.power(p.astype(np.longdouble), q.astype(np.longdouble))
         assert ulps(apply("pow", t, p, q), exact, t) <= (1.0 if t is F32 else 10.0)
@@ -146,8 +152,12 @@ def test_integer_pow_wraps_and_negative_exponents_are_defined(t: str) -> None:
 
 def test_sinh_and_cosh_near_overflow() -> None:
     x = np.array([88.85, 89, 89.2, -88.95], np.float32)
-    np.testing.assert_allclose(apply("sinh", F32, x), [1.9321198e38, 2.2448064e38, 2.7418043e38, -2.1353193e38], rtol=2e-7)
-    np.testing.assert_allclose(apply("cosh", F32, x), [1.9321198e38, 2.2448064e38, 2.7418043e38, 2.1353193e38], rtol=2e-7)
+    np.testing.assert_allclose(
+        apply("sinh", F32, x), [1.9321198e38, 2.2448064e38, 2.7418043e38, -2.1353193e38], rtol=2e-7
+    )
+    np.testing.assert_allclose(
+        apply("cosh", F32, x), [1.9321198e38, 2.2448064e38, 2.7418043e38, 2.1353193e38], rtol=2e-7
+    )
 
 
 def test_softplus_by_log1p() -> None:

@@ -1,4 +1,4 @@
-"""The semantics page, value by value, against numpy, exact fractions and brute force; the interpreter agrees with folding."""
+"""The semantics page against numpy, exact fractions and brute force; the interpreter agrees with folding."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def integers(t: DType) -> st.SearchStrategy[int]:
 
 
 def floats(t: DType) -> st.SearchStrategy[float]:
-    corners = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, math.inf, -math.inf, math.nan, 88.7, -5.5, 3.0, 1e-40, 1e38, 1e18, 1e19]
+    corners = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, math.inf, -math.inf, math.nan, -5.5, 3.0, 1e-40, 1e38, 1e18, 1e19]
     source = st.one_of(st.sampled_from(corners), st.floats(), st.floats(-100, 100), st.floats(width=32))
     return source.map(lambda x: semantics.cast(x, dtypes.float64, t))
 
@@ -79,6 +79,12 @@ def test_division_by_zero_and_of_the_lowest_value(t: DType) -> None:
         assert semantics.fold(ir.TruncMod, (t.min_value, -1), t) == 0
 
 
+_NUMPY: dict[type, Any] = {
+    ir.Add: np.add, ir.Sub: np.subtract, ir.Mul: np.multiply, ir.FloorDiv: np.floor_divide, ir.FloorMod: np.mod,
+    ir.TruncMod: np.fmod, ir.BitAnd: np.bitwise_and, ir.BitOr: np.bitwise_or, ir.BitXor: np.bitwise_xor,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("t", INTEGERS, ids=str)
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
@@ -86,8 +92,7 @@ def test_integer_arithmetic_is_numpys(t: DType, data: st.DataObject) -> None:
     a, b = data.draw(integers(t)), data.draw(integers(t))
     x, y = np.array([a], t.numpy), np.array([b], t.numpy)
     with np.errstate(all="ignore"):
-        for cls, function in ((ir.Add, np.add), (ir.Sub, np.subtract), (ir.Mul, np.multiply), (ir.FloorDiv, np.floor_divide),
-                              (ir.FloorMod, np.mod), (ir.TruncMod, np.fmod), (ir.BitXor, np.bitwise_xor)):  # fmt: skip
+        for cls, function in _NUMPY.items():
             assert semantics.fold(cls, (a, b), t) == int(function(x, y)[0]), cls
     if 0 <= b < t.bits:
         assert semantics.fold(ir.ShiftLeft, (a, b), t) == int(np.left_shift(x, y)[0])
