@@ -159,10 +159,3 @@ register(Intrinsic("reinterpret", 1, NUMBERS, _same))
 register(Intrinsic("address", 1, ("bool", *NUMBERS), lambda t: dtypes.uint64))
 register(Intrinsic("prefetch", 1, ("bool", *NUMBERS), lambda t: dtypes.int32, None, True))
 register(Intrinsic("barrier", 0, (), lambda: dtypes.int32, None, True))
-
-
-def expand(e: Call) -> Expr:
-    """The expression over primitives that stands for a call of a non-primitive intrinsic."""
-    from tensorir import math_functions  # large, needs this table, and is needed only when code is made
-
-    return math_functions.expand(e)

@@ -15,8 +15,8 @@ from tensorir import expr as ir
 from tensorir.dtypes import DType
 from tensorir.expr import Call, Load, Var
 from tensorir.interpreter import evaluate, interpret
-from tensorir.intrinsics import INTRINSICS, call, expand
-from tensorir.math_functions import expand_division
+from tensorir.intrinsics import INTRINSICS, call
+from tensorir.math_functions import expand, expand_division
 from tensorir.passes.expand_intrinsics import expand_intrinsics
 from tensorir.passes.legalize_half import legalize_half
 from tensorir.semantics import PRIMITIVES, fold
