@@ -49,13 +49,14 @@ def _index_loads(func: Func) -> list[Load]:
 
 def run(func: Func, dims: Mapping[Var, int] | None = None, seed: int = 0, mode: str = "checked") -> list[np.ndarray]:
     """The outputs of a function on random inputs. Loops bound to threads run one iteration after the other."""
-    func = with_body(func, rewrite_stmt(func.body, stmt=_unbound))
+    func = with_body(func, rewrite_stmt(func.body, stmt=unbound))
     arrays = make_arrays(func, dims or {}, seed)
     interpret(func, arrays, dims=dims, mode=mode)
     return arrays[len(arrays) - func.outputs :]
 
 
-def _unbound(s: Stmt) -> Stmt:
+def unbound(s: Stmt) -> Stmt:
+    """A loop bound to threads as a serial one."""
     return dataclasses.replace(s, kind="serial", thread=None) if isinstance(s, For) and s.kind == "thread" else s
 
 
@@ -69,7 +70,7 @@ def require_same_bits(s: Schedule, dims: Mapping[Var, int] | None = None, seed: 
     interpret(plain, [*inputs, *wanted], dims=dims)
 
     def on_interpreter(func: Func, given: list[np.ndarray], sizes: Mapping[Var, int]) -> None:
-        interpret(with_body(func, rewrite_stmt(func.body, stmt=_unbound)), given, dims=dims, mode=mode)
+        interpret(with_body(func, rewrite_stmt(func.body, stmt=unbound)), given, dims=dims, mode=mode)
 
     found = run_packed(s, on_interpreter, s.func(), inputs, outputs, dims or {})
     for w, f, t in zip(wanted, found, s.outputs, strict=True):
