@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from tensorir.passes.check_registers import check_registers
 from tensorir.passes.compact_buffers import compact_buffers
 from tensorir.passes.decompose_reductions import decompose_reductions
+from tensorir.passes.expand_intrinsics import expand_intrinsics
 from tensorir.passes.flatten import flatten
 from tensorir.passes.hoist_invariants import hoist_invariants
+from tensorir.passes.legalize_half import legalize_half
 from tensorir.passes.lower_blocks import lower_blocks
 from tensorir.passes.narrow_indices import narrow_indices
 from tensorir.passes.partition_loops import partition_loops
@@ -56,8 +58,6 @@ def _later(module: str, name: str) -> Callable[..., Func]:
     return run
 
 
-expand_intrinsics = _later("tensorir.passes.expand_intrinsics", "expand_intrinsics")
-legalize_half = _later("tensorir.passes.legalize_half", "legalize_half")
 verify = _later("tensorir.verify", "verify")
 
 

@@ -18,7 +18,7 @@ from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Seq, Stmt,
 from tensorir.visit import children, sub_stmts, walk_stmt, with_body, with_children
 
 UNROLL_LIMIT = 1 << 16
-"""Most statements that the unrolled loops of one function may expand to."""
+"""Most steps that the unrolled loops of one function may take together."""
 
 
 class UnrollError(UserError):
@@ -86,12 +86,6 @@ class _Unroller:
         return [s]
 
     def _store(self, s: Store) -> list[Stmt]:
-        self.copies += 1
-        if self.copies > UNROLL_LIMIT:
-            raise UnrollError(
-                f"unrolling makes more than {UNROLL_LIMIT} statements, the last a store to {s.buffer.name}",
-                help="unroll fewer loops, or split them and unroll the inner parts",
-            )
         predicate = None if s.predicate is None else self.expr(s.predicate)
         if predicate is not None:
             verdict = predicate_verdict(predicate, self.scope)
@@ -109,6 +103,12 @@ class _Unroller:
             raise UnrollError(
                 f"unroll({s.var.name}): the loop must have a constant extent, but it runs over {extent!r} steps",
                 help=f"split {s.var.name} by a constant first, then unroll the inner loop",
+            )
+        self.copies += int(extent.value)
+        if self.copies > UNROLL_LIMIT:
+            raise UnrollError(
+                f"unroll({s.var.name}): the unrolled loops of the function make more than {UNROLL_LIMIT} copies",
+                help="unroll fewer loops, or split them and unroll the inner parts",
             )
         result: list[Stmt] = []
         start = self.scope.form(begin)
