@@ -4,8 +4,8 @@
     verify(func, "blocks")        and of programs that schedules work on: no vectors
     verify(func, "flat")          and of what code generators read: no blocks, one index, constant registers
 
-`EXPRESSIONS` and `STATEMENTS` say what holds of one node; each entry is a sentence and its test. `_Walk` holds the
-rest: what is in scope where. A program that breaks a rule is a fault of the pass that made it: `VerifyError` names the rule
+`EXPRESSIONS` and `STATEMENTS` say what holds of one node, a sentence and its test each; `_Walk` holds the rest:
+what is in scope where. A program that breaks a rule is a fault of the pass that made it; `VerifyError` names the rule
 and shows the place.
 """
 
