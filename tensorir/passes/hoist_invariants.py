@@ -25,9 +25,7 @@ def hoist_invariants(func: Func) -> Func:
         if isinstance(s, For):
             inner = bound | {s.var}
             body = visit(s.body, inner)
-            loop: Stmt = s if body is s.body else For(
-                s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas
-            )
+            loop: Stmt = s if body is s.body else For(s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas)
             return _name_invariants(loop, bound) if s.kind in ("serial", "parallel") else loop
         if isinstance(s, Seq):
             new = tuple(visit(x, bound) for x in s.stmts)

@@ -201,7 +201,7 @@ class IndexScope:
         return [*result, *(w for form in result if (w := self._without_quotients(form)) is not None)]
 
     def _without_quotients(self, form: Form) -> Form | None:
-        """A weaker fact without quotients, from d * (x // d) <= x and d * (x // d) >= x - d + 1; None if there is none."""
+        """A weaker fact without quotients, from x - d < d * (x // d) <= x; None if there is no quotient."""
         found: Form | None = None
         for _ in range(8):
             current = form if found is None else found
@@ -578,10 +578,10 @@ def predicate_verdict(predicate: Expr, scope: IndexScope) -> bool | None:
     if isinstance(predicate, (LT, LE)) and predicate.dtype.lanes > 1:
         edges = [(_lane(predicate.a, k), _lane(predicate.b, k)) for k in (0, predicate.dtype.lanes - 1)]
         verdicts = set()
-        for a, b in edges:
-            if a is None or b is None or not is_index_type(a.dtype):
+        for left, right in edges:
+            if left is None or right is None or not is_index_type(left.dtype):
                 return None
-            verdicts.add(scope.prove(scope.simplify(type(predicate)(a, b, dtypes.bool_))))
+            verdicts.add(scope.prove(scope.simplify(type(predicate)(left, right, dtypes.bool_))))
         return verdicts.pop() if len(verdicts) == 1 else None
     return scope.prove(predicate) if predicate.dtype.lanes == 1 else None
 

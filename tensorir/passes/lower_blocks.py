@@ -70,7 +70,12 @@ def _at_first(binding: Expr, begin: Expr, scope: IndexScope) -> list[Expr]:
     if difference.is_const:
         return [] if difference.constant == 0 else [equal(binding, begin)]
     lowest = scope.extreme(difference, frozenset(difference.terms), low=True)
-    if all(c > 0 for c in difference.terms.values()) and lowest is not None and lowest.is_const and lowest.constant == 0:
+    if (
+        all(c > 0 for c in difference.terms.values())
+        and lowest is not None
+        and lowest.is_const
+        and lowest.constant == 0
+    ):
         result = []
         for atom in difference.terms:
             edge = scope.extreme(scope.form(atom), frozenset([atom]), low=True)

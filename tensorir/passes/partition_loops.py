@@ -313,8 +313,10 @@ class _Partition:
                     chosen.append(test)
         if not chosen or _is_leaf(loop.body) or not self._spend(_cost(loop.body)):
             body = self.visit(loop.body)
-            return loop if body is loop.body else For(
-                loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread, loop.pragmas
+            return (
+                loop
+                if body is loop.body
+                else For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread, loop.pragmas)
             )
         condition = conjunction(chosen)
         with self.scope.assume(*chosen):

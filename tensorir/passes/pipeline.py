@@ -63,11 +63,15 @@ verify = _later("tensorir.verify", "verify")
 
 PASSES: tuple[Pass, ...] = (
     Pass("sink_allocations", _plain(sink_allocations), "first: it asks blocks which of their variables reduce"),
-    Pass("decompose_reductions", _plain(decompose_reductions), "before blocks are gone: no first-step test in hot loops"),
+    Pass(
+        "decompose_reductions", _plain(decompose_reductions), "before blocks are gone: no first-step test in hot loops"
+    ),
     Pass("lower_blocks", _plain(lower_blocks), "from here on there are loops and stores only"),
     Pass("compact_buffers", _plain(compact_buffers), "needs the multi-dimensional indices; accumulators become tiles"),
     Pass("tighten_loops", tighten_loops, "before partition: a guard that can be a bound needs no copies of the loop"),
-    Pass("partition_loops", _plain(partition_loops), "before vectorize and unroll, so that their copies carry no guards"),
+    Pass(
+        "partition_loops", _plain(partition_loops), "before vectorize and unroll, so that their copies carry no guards"
+    ),
     Pass("tighten_tails", tighten_loops, "again: with constant ranges the guards of the parts become bounds too"),
     Pass("expand_intrinsics", _plain(expand_intrinsics), "after the copying of loops, before lanes: scalar expansions"),
     Pass("legalize_half", legalize_half, "after expansion, which makes arithmetic that must be rounded"),
@@ -76,7 +80,11 @@ PASSES: tuple[Pass, ...] = (
     Pass("unmask_registers", _plain(unmask_registers), "once masks are known, before unroll copies them"),
     Pass("hoist_invariants", _plain(hoist_invariants), "before unroll: a named part is walked once, not once a copy"),
     Pass("unroll", _plain(unroll), "last of the loop changes, so that nothing walks the copies twice"),
-    Pass("check_registers", _plain(check_registers), "as soon as unrolled indices are constants: refuse those that are not"),
+    Pass(
+        "check_registers",
+        _plain(check_registers),
+        "as soon as unrolled indices are constants: refuse those that are not",
+    ),
     Pass("simplify_program", _plain(simplify_program), "loops of one step, decided conditions, memory nobody reads"),
     Pass("narrow_indices", narrow_indices, "at the end: no pass has to deal with two index types"),
 )

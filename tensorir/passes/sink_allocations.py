@@ -88,8 +88,10 @@ def _independent(accesses: list[Access], loop: For, depth: int, scope: IndexScop
         return False
     writes = [a for a in accesses if a.write]
     for w in writes:
-        if w.block is not None and any(v is loop.var for v in _reduce_vars(w.block)) and (
-            w.block.init is not None or any(r.block is w.block for r in accesses if not r.write)
+        if (
+            w.block is not None
+            and any(v is loop.var for v in _reduce_vars(w.block))
+            and (w.block.init is not None or any(r.block is w.block for r in accesses if not r.write))
         ):
             return False
     for r in accesses:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tensorir import dtypes
 from tensorir.buffer import Buffer
@@ -313,9 +314,11 @@ class _Lanes:
             return Load(new, (spread(e.indices[0]),), e.dtype) if isinstance(e, Load) and e.buffer is old else e
 
         def move(x: Stmt) -> Stmt:
-            return Store(new, (spread(x.indices[0]),), x.value, x.predicate) if (
-                isinstance(x, Store) and x.buffer is old
-            ) else x
+            return (
+                Store(new, (spread(x.indices[0]),), x.value, x.predicate)
+                if (isinstance(x, Store) and x.buffer is old)
+                else x
+            )
 
         body = rewrite_stmt(s.body, expr=lambda e: rewrite_expr(e, rule), stmt=move)
         return Allocate(new, self.stmt(body))
@@ -504,7 +507,7 @@ class _Lanes:
         return Let(wide, value, body, body.dtype)
 
 
-_STMT: dict[type, Callable[[_Lanes, Stmt], Stmt]] = {
+_STMT: dict[type, Callable[[_Lanes, Any], Stmt]] = {
     Store: _Lanes.store,
     Seq: _Lanes.sequence,
     For: _Lanes.loop_inside,
@@ -512,9 +515,9 @@ _STMT: dict[type, Callable[[_Lanes, Stmt], Stmt]] = {
     LetStmt: _Lanes.let,
     Allocate: _Lanes.allocation,
     Evaluate: _Lanes.effect,
-}  # type: ignore[dict-item]
+}
 
-_EXPR: dict[type, Callable[[_Lanes, Expr], Expr]] = {
+_EXPR: dict[type, Callable[[_Lanes, Any], Expr]] = {
     Var: _Lanes.var_of,
     Load: _Lanes.load,
     Call: _Lanes.call,
@@ -524,4 +527,4 @@ _EXPR: dict[type, Callable[[_Lanes, Expr], Expr]] = {
     Select: _Lanes.select,
     IfThenElse: _Lanes.choice,
     Let: _Lanes.let_expr,
-}  # type: ignore[dict-item]
+}

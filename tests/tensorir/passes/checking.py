@@ -135,8 +135,10 @@ def reorder(func: Func, names: Sequence[str]) -> Func:
         inner = inner.body
     for n in reversed(names):
         inner = dataclasses.replace(found[n], body=inner)
-    return with_body(func, rewrite_stmt(func.body, stmt=lambda s: s)) if inner is top else with_body(
-        func, _replaced(func.body, top, inner)
+    return (
+        with_body(func, rewrite_stmt(func.body, stmt=lambda s: s))
+        if inner is top
+        else with_body(func, _replaced(func.body, top, inner))
     )
 
 

@@ -54,9 +54,15 @@ def test_costly_invariants_leave_the_loop() -> None:
     f, k = Var("f"), Var("k")
     index = f % 7 * 10 + k
     inner = For(k, const(0), const(10), "serial", Store(b, (index,), a[index + 1]))
-    func = Func("f", (a, b), (), seq(
-        For(z := Var("z"), const(0), const(300), "serial", Store(b, (z,), const(0.0))),
-        For(f, const(0), const(7), "serial", inner)))
+    func = Func(
+        "f",
+        (a, b),
+        (),
+        seq(
+            For(z := Var("z"), const(0), const(300), "serial", Store(b, (z,), const(0.0))),
+            For(f, const(0), const(7), "serial", inner),
+        ),
+    )
     done = hoist_invariants(simplify_program(func))
     assert text(done) == expected("""
         for z in 0..300:
@@ -92,7 +98,9 @@ def test_indices_that_do_not_fit_stay() -> None:  # A12
     for n, offset in (((1 << 31) + 64, 0), (8, 1 << 33)):
         b = Buffer("B", (const(n + offset),), dtypes.uint8)
         i = Var("i")
-        func = Func("fill", (b,), (), For(i, const(0), const(n), "serial", Store(b, (i + offset,), const(1, dtypes.uint8))))
+        func = Func(
+            "fill", (b,), (), For(i, const(0), const(n), "serial", Store(b, (i + offset,), const(1, dtypes.uint8)))
+        )
         assert narrow_indices(func, narrow) is func
     n = Var("n")
     _, symbolic = scaled(n)

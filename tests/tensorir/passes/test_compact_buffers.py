@@ -27,13 +27,26 @@ def sizes(func: Func) -> list[tuple[str, str]]:
 
 def tile_program(tile: int, n: int, halo: int = 0) -> Func:
     """T computed by tiles inside the loop of its consumer, its memory at the root."""
-    a, b = Buffer("A", (const(n + halo),), te.placeholder((1,)).dtype), Buffer("B", (const(n),), te.placeholder((1,)).dtype)
+    a, b = (
+        Buffer("A", (const(n + halo),), te.placeholder((1,)).dtype),
+        Buffer("B", (const(n),), te.placeholder((1,)).dtype),
+    )
     t = Buffer("T", (const(n + halo),), a.dtype)
     io, i, j = Var("io"), Var("i"), Var("j")
-    fill = For(i, const(0), const(tile + halo), "serial", If(
-        io * tile + i < n + halo, Store(t, (io * tile + i,), a[io * tile + i] * 3.0)))
-    use = For(j, const(0), const(tile), "serial", If(
-        io * tile + j < n, Store(b, (io * tile + j,), t[io * tile + j] + t[io * tile + j + halo])))
+    fill = For(
+        i,
+        const(0),
+        const(tile + halo),
+        "serial",
+        If(io * tile + i < n + halo, Store(t, (io * tile + i,), a[io * tile + i] * 3.0)),
+    )
+    use = For(
+        j,
+        const(0),
+        const(tile),
+        "serial",
+        If(io * tile + j < n, Store(b, (io * tile + j,), t[io * tile + j] + t[io * tile + j + halo])),
+    )
     outer = For(io, const(0), const(-(-n // tile)), "serial", seq(fill, use))
     return Func("tiles", (a, b), (), Allocate(t, outer))
 
@@ -67,8 +80,13 @@ def test_accumulator_sinks_to_its_tile() -> None:
     out = te.compute((6,), lambda i: acc[i] + 1.0, name="out")
     func = te.create_func([a, out], "rows")
     first, second = func.body.body.stmts  # type: ignore[attr-defined]
-    together = For(first.var, first.begin, first.extent, "parallel", seq(
-        first.body, dataclasses.replace(second.body, bindings=(first.var,))))
+    together = For(
+        first.var,
+        first.begin,
+        first.extent,
+        "parallel",
+        seq(first.body, dataclasses.replace(second.body, bindings=(first.var,))),
+    )
     func = dataclasses.replace(func, body=Allocate(func.body.buffer, together))  # type: ignore[attr-defined]
     sunk = sink_allocations(func)
     assert isinstance(sunk.body, For)
@@ -106,9 +124,19 @@ def test_symbolic_hull_stays_an_expression() -> None:
     dtype = te.placeholder((1,)).dtype
     a, b, t = Buffer("A", (n, m), dtype), Buffer("B", (n, m), dtype), Buffer("T", (n, m), dtype)
     i, j, j2 = Var("i"), Var("j"), Var("j2")
-    body = For(i, const(0), n, "serial", Allocate(t, seq(
-        For(j, const(0), m, "serial", Store(t, (i, j), a[i, j] + 1.0)),
-        For(j2, const(0), m, "serial", Store(b, (i, j2), t[i, m - 1 - j2])))))
+    body = For(
+        i,
+        const(0),
+        n,
+        "serial",
+        Allocate(
+            t,
+            seq(
+                For(j, const(0), m, "serial", Store(t, (i, j), a[i, j] + 1.0)),
+                For(j2, const(0), m, "serial", Store(b, (i, j2), t[i, m - 1 - j2])),
+            ),
+        ),
+    )
     func = Func("rows", (a, b), (n, m), body)
     compact = compact_buffers(func)
     assert sizes(compact) == [("T", "1, m")]
@@ -127,6 +155,8 @@ def test_addressed_memory_is_left_alone() -> None:
     i = Var("i")
     address = Call("address", (t[const(0)],), dtypes.uint64)
     call = Evaluate(Call("extern:f", (address,), dtypes.int32))
-    func = Func("f", (), (), Allocate(t, seq(For(i, const(0), const(4), "serial", Store(t, (i,), const(1.0))), call)), 0)
+    func = Func(
+        "f", (), (), Allocate(t, seq(For(i, const(0), const(4), "serial", Store(t, (i,), const(1.0))), call)), 0
+    )
     assert compact_buffers(func) is func
     assert expected("alloc T: float32[8]") in text(func)

@@ -92,8 +92,9 @@ def randomly_scheduled(func: Func, rng: random.Random) -> Func:
             continue
         block = nest[-1].body
         assert isinstance(block, Block)
-        reduce = {v.name for i, b in zip(block.iters, block.bindings, strict=True) if i.kind == "reduce"
-                  for v in walk_vars(b)}
+        reduce = {
+            v.name for i, b in zip(block.iters, block.bindings, strict=True) if i.kind == "reduce" for v in walk_vars(b)
+        }
         order = names[:]
         rng.shuffle(order)
         # Reduction loops keep their order among each other: reordering them is another sum.
@@ -102,8 +103,9 @@ def randomly_scheduled(func: Func, rng: random.Random) -> Func:
         spatial = [n for n in names if n not in reduce]
         for n in spatial:
             kind = rng.choice(["serial", "serial", "unrolled", "vectorized", "parallel"])
-            if kind == "vectorized" and any(s.kind == "vectorized" for s in walk_stmt(func.body)
-                                            if isinstance(s, For) and s.var.name in names):
+            if kind == "vectorized" and any(
+                s.kind == "vectorized" for s in walk_stmt(func.body) if isinstance(s, For) and s.var.name in names
+            ):
                 continue
             if kind == "unrolled" and int(loop(func, n).extent.value) > 8:  # type: ignore[attr-defined]
                 continue

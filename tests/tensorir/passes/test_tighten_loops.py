@@ -62,7 +62,9 @@ def test_any_window(h: int, taps: int, pad: int) -> None:
 def test_condition_leaves_the_loops_that_it_does_not_ask_about() -> None:
     x = te.placeholder((4, 9), name="X")
     k = te.reduce_axis((0, 4), name="k")
-    out = te.compute((4, 9), lambda y, z: te.sum(x[y, z] + x[k, z], axis=k, where=te.logical_and(y > 1, k < y)), name="Out")
+    out = te.compute(
+        (4, 9), lambda y, z: te.sum(x[y, z] + x[k, z], axis=k, where=te.logical_and(y > 1, k < y)), name="Out"
+    )
     func = te.create_func([x, out], "triangle")
     tight = tighten_loops(lowered(func), MASKED)
     assert "if 1 < y:" in text(tight)

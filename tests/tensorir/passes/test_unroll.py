@@ -50,8 +50,13 @@ def test_names_bound_inside_are_new_in_each_copy() -> None:
     a, b = Buffer("A", (const(12),), float32), Buffer("B", (const(12),), float32)
     t = Buffer("T", (const(3),), float32)
     i, k, x = Var("i"), Var("k"), Var("x", float32)
-    inner = For(k, const(0), const(3), "serial", LetStmt(x, a[i * 3 + k], seq(
-        Store(t, (k,), x + 1.0), Store(b, (i * 3 + k,), t[k] * x))))
+    inner = For(
+        k,
+        const(0),
+        const(3),
+        "serial",
+        LetStmt(x, a[i * 3 + k], seq(Store(t, (k,), x + 1.0), Store(b, (i * 3 + k,), t[k] * x))),
+    )
     func = Func("f", (a, b), (), For(i, const(0), const(4), "unrolled", Allocate(t, inner)))
     done = unroll(func)
     bound = [s.var for s in walk_stmt(done.body) if isinstance(s, (For, LetStmt))]
@@ -63,8 +68,19 @@ def test_names_bound_inside_are_new_in_each_copy() -> None:
 def test_nested_loops_with_bounds_of_the_outer_copy() -> None:
     b = Buffer("B", (const(25),), float32)
     i, j = Var("i"), Var("j")
-    body = For(i, const(0), const(5), "unrolled", For(j, i, const(5) - i, "unrolled", If(
-        less(j, 4), Store(b, (i * 5 + j,), const(1.0)), Store(b, (i * 5 + j,), const(2.0)))))
+    body = For(
+        i,
+        const(0),
+        const(5),
+        "unrolled",
+        For(
+            j,
+            i,
+            const(5) - i,
+            "unrolled",
+            If(less(j, 4), Store(b, (i * 5 + j,), const(1.0)), Store(b, (i * 5 + j,), const(2.0))),
+        ),
+    )
     clear = For(k := Var("k"), const(0), const(25), "serial", Store(b, (k,), const(0.0)))
     func = Func("f", (b,), (), seq(clear, body))
     done = unroll(func)
@@ -96,9 +112,13 @@ def registers(kind: str) -> Func:
     a, b = te.placeholder((4,), name="A"), te.placeholder((4,), name="B")
     acc = Buffer("acc", (const(4),), float32, "register")
     i, j = Var("i"), Var("j")
-    body = Allocate(acc, seq(
-        For(i, const(0), const(4), kind, Store(acc, (i,), a[i])),
-        For(j, const(0), const(4), "unrolled", Store(b, (j,), acc[j]))))
+    body = Allocate(
+        acc,
+        seq(
+            For(i, const(0), const(4), kind, Store(acc, (i,), a[i])),
+            For(j, const(0), const(4), "unrolled", Store(b, (j,), acc[j])),
+        ),
+    )
     return Func("f", (a, b), (), body)
 
 
@@ -114,7 +134,9 @@ def test_registers_have_constant_sizes() -> None:
     n = Var("n")
     acc = Buffer("acc", (n,), float32, "register")
     b = Buffer("B", (n,), float32)
-    func = Func("f", (b,), (n,), Allocate(acc, seq(Store(acc, (const(0),), const(0.0)), Store(b, (const(0),), acc[const(0)]))))
+    func = Func(
+        "f", (b,), (n,), Allocate(acc, seq(Store(acc, (const(0),), const(0.0)), Store(b, (const(0),), acc[const(0)])))
+    )
     with pytest.raises(RegisterError, match="its size n is not constant"):
         check_registers(func)
 

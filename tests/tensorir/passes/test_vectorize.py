@@ -192,8 +192,11 @@ def test_registers_lose_masks_that_nobody_sees() -> None:
 
 
 def test_registers_keep_masks_that_are_seen() -> None:
-    acc, a, b = Buffer("acc", (const(8),), float32, "register"), Buffer("A", (const(8),), float32), Buffer(
-        "B", (const(8),), float32)
+    acc, a, b = (
+        Buffer("acc", (const(8),), float32, "register"),
+        Buffer("A", (const(8),), float32),
+        Buffer("B", (const(8),), float32),
+    )
     i = [Var("i") for _ in range(3)]
     bodies = [
         Store(acc, (i[0],), const(0.0)),
@@ -211,7 +214,9 @@ def test_registers_keep_masks_that_are_seen() -> None:
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "float16", "float64"])
 def test_dtypes(target: Target, dtype: str) -> None:
     a = te.placeholder((19,), dtype, name="A")
-    b = te.compute((19,), lambda i: te.select(a[i] > te.const(1, dtype), a[i] - a[18 - i], a[i] + te.const(1, dtype)), name="B")
+    b = te.compute(
+        (19,), lambda i: te.select(a[i] > te.const(1, dtype), a[i] - a[18 - i], a[i] + te.const(1, dtype)), name="B"
+    )
     func = with_kind(split(te.create_func([a, b], "f"), "i", 8), "i_i", "vectorized")
     require_same_bits(func, vector(func, target))
 
@@ -236,7 +241,9 @@ def test_gather_through_an_index() -> None:
 def test_loop_of_unknown_extent_is_refused() -> None:
     n = Var("n")
     _, func = scaled(n)
-    with pytest.raises(VectorizeError, match=r"vectorize\(i\): the loop must have a constant extent, but it runs over n"):
+    with pytest.raises(
+        VectorizeError, match=r"vectorize\(i\): the loop must have a constant extent, but it runs over n"
+    ):
         vectorize(flat(with_kind(func, "i", "vectorized")), MASKED)
 
 
