@@ -7,7 +7,7 @@ groups without one use the injective or the reduction schedule of `topi.schedule
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from targets.build import CompiledKernel, compile_func
@@ -20,6 +20,7 @@ from tensorir.relayout import relayout_compute
 from tensorir.stmt import Func
 from tensorir.target import Target
 from tensorir.te import Tensor, placeholder
+from tensorir.visit import free_vars, substitute
 from topi.kinds import Kind, fusion_kind
 from topi.op import AttrValue, Call, Implementation, Op, TensorSpec
 from topi.registry import get_op
@@ -60,16 +61,13 @@ class GroupSpec:
     def key(self) -> str:
         """A stable text of everything that decides the kernel's code; symbols are named by first use."""
         printer = Printer()
-        names: dict[int, Var] = {}
+        renamed: dict[Var, Expr] = {}
 
         def dim(e: Expr) -> str:
-            from tensorir.visit import free_vars
-
             for v in free_vars(e):
-                if id(v) not in names:
-                    names[id(v)] = v
-                    printer.namer._names[id(v)] = f"d{len(names) - 1}"
-            return printer.expr(e)
+                if v not in renamed:
+                    renamed[v] = Var(f"d{len(renamed)}", v.dtype)
+            return printer.expr(substitute(e, renamed))
 
         def value(v: Any) -> str:
             if isinstance(v, Expr):
@@ -86,6 +84,24 @@ class GroupSpec:
             attrs = ",".join(f"{k}={value(v)}" for k, v in n.attrs)
             lines.append(f"{n.op}({attrs}) {n.inputs} -> {';'.join(map(spec, n.outputs))} {n.implementation}")
         return "\n".join([*lines, f"out {self.outputs}"])
+
+    def symbols(self) -> tuple[Var, ...]:
+        """The dimension symbols in shapes and attributes, by first use: the `dims` of the kernel's ABI."""
+        found: dict[Var, None] = {}
+
+        def visit(item: Any) -> None:
+            if isinstance(item, Expr):
+                found.update(dict.fromkeys(free_vars(item)))
+            elif isinstance(item, tuple):
+                for part in item:
+                    visit(part)
+
+        for given in self.inputs:
+            visit(given.spec.shape)
+        for node in self.nodes:
+            visit(tuple(v for _, v in node.attrs))
+            visit(tuple(s.shape for s in node.outputs))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +150,9 @@ def find_implementation(op: Op, name: str) -> Implementation:
     raise InternalError(f"{op.name} has no implementation {name}")
 
 
-def choose_implementation(call: Call, target: Target, precision: str = "default") -> tuple[Implementation | None, list[str]]:
+def choose_implementation(
+    call: Call, target: Target, precision: str = "default"
+) -> tuple[Implementation | None, list[str]]:
     """The cheapest implementation that serves the call on the target (None: the op's compute with the generic
     schedules), and why the others were refused."""
     reasons: list[str] = []
@@ -157,7 +175,8 @@ def choose_implementation(call: Call, target: Target, precision: str = "default"
 def compose(spec: GroupSpec, target: Target) -> Group:
     """The te tensors of a group over physical layouts."""
     inputs = tuple(
-        placeholder(i.spec.layout.physical_shape(i.spec.shape), i.spec.dtype, f"in{n}") for n, i in enumerate(spec.inputs)
+        placeholder(i.spec.layout.physical_shape(i.spec.shape), i.spec.dtype, f"in{n}")
+        for n, i in enumerate(spec.inputs)
     )
     parts: list[Part] = []
 
@@ -233,7 +252,19 @@ def lower_group(group: Group, target: Target, config: Any) -> Func:
         schedule = anchor.op.schedules[target.kind](group, target)
     else:
         schedule = schedules.schedule_group(group, target)
-    return schedule.func(list(group.args))
+    read = [t for t in group.inputs if any(t is i for i in schedule.inputs)]
+    func = schedule.func([*group.spec.symbols(), *read, *group.outputs])
+    return func if len(read) == len(group.inputs) else _with_all_inputs(func, group)
+
+
+def _with_all_inputs(func: Func, group: Group) -> Func:
+    """The function with the inputs among its parameters that it does not read: an operand of which only the shape
+    matters, an empty one."""
+    given = iter(func.params)
+    outputs = func.params[len(func.params) - func.outputs :]
+    read = {id(p) for p in func.params}
+    inputs = [t if id(t) not in read else next(given) for t in group.inputs]
+    return replace(func, params=(*inputs, *outputs))
 
 
 def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGroup:

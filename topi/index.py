@@ -33,6 +33,7 @@ INDEX: dict[str, str] = {
     "concat": "shape",
     "conv1d": "conv",
     "conv2d": "conv",
+    "conv2d_winograd": "winograd",
     "conv3d": "conv",
     "conv_transpose1d": "conv_transpose",
     "conv_transpose2d": "conv_transpose",
@@ -148,6 +149,7 @@ INDEX: dict[str, str] = {
     "trunc": "unary",
     "unsqueeze": "shape",
     "where": "binary",
+    "winograd_weight": "winograd",
 }
 
 ONNX_INDEX: dict[tuple[str, str], tuple[str, ...]] = {

@@ -1,7 +1,7 @@
 """Finding ops by name or by ONNX operator, loading each op file on first use.
 
-`INDEX` maps every op to the module under `topi.ops` that defines it and `ONNX_INDEX` every ONNX operator to the ops that
-may serve it; `tests/topi/test_registry.py` holds both against what the files define.
+`INDEX` maps every op to the module under `topi.ops` that defines it and `ONNX_INDEX` every ONNX operator to the ops
+that may serve it; `tests/topi/test_registry.py` holds both against what the files define.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The schedules of groups that no implementation schedules: one for CPUs, one for GPUs.
 
-A group becomes a few *hosts*, stages with a nest of their own, and stages *attached* to a host, computed on the tile of it
-that is being made:
+A group becomes a few *hosts*, stages with a nest of their own, and stages *attached* to a host, computed on the tile
+of it that is being made:
 
     softmax, over the last axis              max pooling, 16 channels innermost
 
@@ -11,8 +11,8 @@ that is being made:
       sum of the row, in a register              store 16 lanes
       for j vectorized: quotient
 
-Cheap stages are inlined. A reduction is always attached: where it is an output itself, a copy of it is the host. Nothing
-here changes the order of a sum, so every schedule gives the bits of the unscheduled program.
+Cheap stages are inlined. A reduction is always attached: where it is an output itself, a copy of it is the host.
+Nothing here changes the order of a sum, so every schedule gives the bits of the unscheduled program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 EXPENSIVE = frozenset(
     "exp exp2 expm1 log log2 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf sigmoid pow".split()
 )
-"""Functions that cost ten and more plain operations: not computed twice, and never one element at a time in a reduction."""
+"""Functions that cost ten and more plain operations: not computed twice, nor one element at a time in a reduction."""
 
 HAND_OFF = 16_384
 """Plain operations below which one thread is faster than waking others."""
@@ -261,8 +261,9 @@ def _make_parallel(s: Schedule, tensor: Tensor, loops: list[Var], ops: Sequence[
         return loops
     view = s[tensor]
     extents = {id(loop.var): loop.extent for loop in view.loops}
-    tasks = 1
-    for count, var in enumerate(loops, 1):
+    tasks, count = 1, 0
+    for var in loops:
+        count += 1
         size = _volume([extents[id(var)]])
         tasks = ENOUGH_TASKS if size is None else tasks * size
         if tasks >= ENOUGH_TASKS:
@@ -275,8 +276,8 @@ def _make_parallel(s: Schedule, tensor: Tensor, loops: list[Var], ops: Sequence[
 
 
 def _flat_suffix(op: ComputeOp, axes: Sequence[int]) -> int:
-    """How many of the last axes (positions in order) all operands and the result hold contiguously in this order, so that
-    one loop may run over them together; at least 1."""
+    """How many of the last axes (positions in order) all operands and the result hold contiguously in this order, so
+    that one loop may run over them together; at least 1."""
     for length in range(len(axes), 1, -1):
         if _is_flat(op, axes[-length:]):
             return length

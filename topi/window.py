@@ -68,7 +68,7 @@ def make_window(
             room = simplify(extents[axis] + low + high - reach)
             if isinstance(room, Const) and room.value < 0:
                 raise OpError(
-                    f"{name}: spatial axis {axis}: the window reaches over {reach!r} elements but the padded input has only "
+                    f"{name}: spatial axis {axis}: the window reaches over {reach!r} elements, the padded input has "
                     f"{simplify(extents[axis] + low + high)!r}"
                 )
             out = simplify(floordiv(room + (s[axis] - 1 if ceil_mode else 0), s[axis]) + 1)

@@ -1,4 +1,5 @@
-"""Every op, every case: the compute against the numpy reference, in the interpreter and built for LLVM."""
+"""Every op, every case: the compute against the numpy reference in the interpreter; scheduled and built for LLVM, with
+one and with two threads, it gives the same bits."""
 
 from __future__ import annotations
 
@@ -9,16 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from targets.build import compile_func, resolve
+from targets.kernel import Kernel, NativeRunner
 from tensorir.dtypes import DType, dtype_of
 from tensorir.interpreter import interpret
 from tensorir.stmt import Block, Func
 from tensorir.te import Tensor, create_func, placeholder
 from tensorir.visit import walk_stmt
+from topi import schedules
+from topi.group import GroupInput, GroupNode, GroupSpec, compose, lower_group, spec_of
 from topi.op import Case, Op
 from topi.registry import all_ops
 
 CASES = [(op, number) for op in all_ops().values() for number in range(len(op.cases))]
 NAMES = [f"{op.name}-{number}" for op, number in CASES]
+TARGET = resolve("llvm")
 INTERPRETED = 100_000
 """Programs of more iterations than this only run compiled."""
 
@@ -92,16 +98,38 @@ def iterations(func: Func) -> int:
 
 
 @pytest.mark.parametrize(("op", "number"), CASES, ids=NAMES)
-def test_compute_against_reference(op: Op, number: int) -> None:
+def test_case(op: Op, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = op.cases[number]
-    arrays = operands(op, case)
+    arrays = [a for a in operands(op, case) if a is not None]
+    wanted = expected(op, case, operands(op, case))
     inputs, outputs = computed(op, case)
-    func = create_func([*inputs, *outputs])
-    if iterations(func) > INTERPRETED:
-        pytest.skip("runs compiled only")
-    results = [poisoned(t) for t in outputs]
-    interpret(func, [*[a for a in arrays if a is not None], *results])
-    check(case, results, expected(op, case, arrays))
+    program = create_func([*inputs, *outputs])
+    plain = None
+    if iterations(program) <= INTERPRETED:
+        plain = [poisoned(t) for t in outputs]
+        interpret(program, [*arrays, *plain])
+        check(case, plain, wanted)
+    monkeypatch.setattr(schedules, "HAND_OFF", 0)  # so that small cases are parallel
+    group = compose(spec_of_call(op, case, inputs, outputs), TARGET)
+    func = lower_group(group, TARGET, None)
+    compiled = compile_func(func, TARGET)
+    for threads in (1, 2):
+        kernel = Kernel(func, TARGET, NativeRunner(compiled, threads=threads))
+        results = [poisoned(t) for t in outputs]
+        kernel(*arrays, *results)
+        check(case, results, wanted)
+        for a, b in zip(results, plain or [], strict=plain is not None):
+            assert a.tobytes() == b.tobytes(), "the schedule changed bits"
+
+
+def spec_of_call(op: Op, case: Case, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> GroupSpec:
+    """The group of one call in plain layouts."""
+    given = tuple(GroupInput(spec_of(t.shape, t.dtype)) for t in inputs)
+    places = iter(range(len(inputs)))
+    references = tuple(None if s is None else ("in", next(places)) for s in case.shapes)
+    results = tuple(spec_of(t.shape, t.dtype) for t in outputs)
+    node = GroupNode(op.name, tuple(sorted(case.attrs.items())), references, results)
+    return GroupSpec(given, (node,), tuple((0, n) for n in range(len(outputs))))
 
 
 def test_every_op_has_a_reference_a_case_and_a_docstring() -> None:
@@ -114,9 +142,7 @@ def test_every_op_has_a_reference_a_case_and_a_docstring() -> None:
 def test_inference_agrees_with_the_compute() -> None:
     for op in all_ops().values():
         for case in op.cases:
-            given: list[Any] = [
-                None if s is None else (s, t) for s, t in zip(case.shapes, case.dtypes, strict=True)
-            ]
+            given: list[Any] = [None if s is None else (s, t) for s, t in zip(case.shapes, case.dtypes, strict=True)]
             _, outputs = computed(op, case)
             shapes = [([int(e.value) for e in shape], dtype) for shape, dtype in op.infer(given, case.attrs)]  # type: ignore[attr-defined]
             assert shapes == [([int(e.value) for e in t.shape], t.dtype) for t in outputs]  # type: ignore[attr-defined]

@@ -86,12 +86,13 @@ SHAPES = (((3, 37), (3, 37)), ((4, 1, 5), (3, 1)), ((2, 3), ()), ((0, 3), (1, 3)
 def broadcast_compute(
     name: str, scalar: Callable[..., Expr], tensors: tuple[Tensor, ...], *, same_type: bool = True
 ) -> Tensor:
-    """The tensor of `scalar` over broadcast operands. Raises `OpError` where operand types must be equal and are not."""
+    """The tensor of `scalar` over broadcast operands. Raises `OpError` where types must be equal and are not."""
     if same_type:
         for t in tensors[1:]:
             if t.dtype != tensors[0].dtype:
                 raise OpError(
-                    f"{name}: operands are {tensors[0].dtype} and {t.dtype}", help="cast one operand to the other's dtype"
+                    f"{name}: operands are {tensors[0].dtype} and {t.dtype}",
+                    help="cast one operand to the other's dtype",
                 )
     shape = broadcast_shapes(name, [t.shape for t in tensors])
     return te.compute(shape, lambda *i: scalar(*[read(t, i) for t in tensors]), name=name)
@@ -187,7 +188,9 @@ clip.case([(3, 37)], low=-1.0, high=0.5)
 clip.case([(3, 37), (), ()])
 
 
-def _variadic(name: str, scalar: Callable[[Expr, Expr], Expr], numpy: Callable[..., Any], onnx: str, mean: bool) -> None:
+def _variadic(
+    name: str, scalar: Callable[[Expr, Expr], Expr], numpy: Callable[..., Any], onnx: str, mean: bool
+) -> None:
     def compute(*tensors: Tensor) -> Tensor:
         if not tensors:
             raise OpError(f"{name}: needs at least one operand")

@@ -120,9 +120,7 @@ def _define(rank: int) -> Op:
         per_in, per_out = data.shape[1] // groups, weight.shape[1]
         for g in range(groups):
             for tap in np.ndindex(*weight.shape[2:]):
-                place = tuple(
-                    slice(t * d[n], t * d[n] + (size[n] - 1) * s[n] + 1, s[n]) for n, t in enumerate(tap)
-                )
+                place = tuple(slice(t * d[n], t * d[n] + (size[n] - 1) * s[n] + 1, s[n]) for n, t in enumerate(tap))
                 x = data[:, g * per_in : (g + 1) * per_in]
                 w = weight[(slice(g * per_in, (g + 1) * per_in), slice(None), *tap)]
                 index = (slice(None), slice(g * per_out, (g + 1) * per_out), *place)

@@ -16,14 +16,14 @@ from topi.broadcast import broadcast_index, broadcast_shapes, read, same_extent
 from topi.op import Onnx, OpError, attribute, op
 
 
-def _need_equal(name: str, a: Tensor, b: Tensor, k: Expr, l: Expr) -> None:
+def _need_equal(name: str, a: Tensor, b: Tensor, k: Expr, rows: Expr) -> None:
     if a.dtype != b.dtype:
         raise OpError(f"{name}: operands are {a.dtype} and {b.dtype}")
     from tensorir.expr import Const
 
-    if isinstance(k, Const) and isinstance(l, Const) and not same_extent(k, l):
+    if isinstance(k, Const) and isinstance(rows, Const) and not same_extent(k, rows):
         shapes = " and ".join("(" + ", ".join(map(repr, t.shape)) + ")" for t in (a, b))
-        raise OpError(f"{name}: shapes {shapes} do not fit: {k!r} columns meet {l!r} rows")
+        raise OpError(f"{name}: shapes {shapes} do not fit: {k!r} columns meet {rows!r} rows")
 
 
 @op("matmul", onnx=[Onnx("MatMul", 1)], scale="weight")
@@ -135,8 +135,9 @@ def gemm(
 
 @gemm.reference
 def _gemm(
-    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, trans_a: bool = False, trans_b: bool = False
-) -> Any:
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, trans_a: bool = False,
+    trans_b: bool = False,
+) -> Any:  # fmt: skip
     result = alpha * (a.T if trans_a else a) @ (b.T if trans_b else b)
     return result if c is None else result + beta * c
 

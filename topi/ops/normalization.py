@@ -47,7 +47,7 @@ batch_norm.case([(2, 5), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
 
 
 def _moments(x: Tensor, axes: Sequence[int], name: str) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance over axes, kept as size 1; the variance of centred elements, so that nothing cancels."""
+    """Mean and (biased) variance over axes, kept as size 1; the variance is of centred elements: nothing cancels."""
     places = tuple(axes)
 
     def over(total: Expr, count: Expr) -> Expr:
@@ -81,9 +81,7 @@ def batch_norm_training(
     )
     one = const(1.0, x.dtype)
     keep = const(momentum, x.dtype)
-    running_mean = te.compute(
-        mean.shape, lambda c: mean(c) * keep + m(*at(c)) * (one - keep), name="running_mean"
-    )
+    running_mean = te.compute(mean.shape, lambda c: mean(c) * keep + m(*at(c)) * (one - keep), name="running_mean")
     running_variance = te.compute(
         variance.shape, lambda c: variance(c) * keep + v(*at(c)) * (one - keep), name="running_variance"
     )
@@ -235,7 +233,6 @@ lrn.case([(2, 7, 3, 5)], size=5, alpha=0.1)
 lrn.case([(2, 7, 3, 5)], size=3, alpha=0.1, beta=0.5)
 
 
-
 @op(
     "group_norm",
     onnx=[
@@ -243,7 +240,7 @@ lrn.case([(2, 7, 3, 5)], size=3, alpha=0.1, beta=0.5)
     ],
 )
 def group_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, groups: int, epsilon: float = 1e-5) -> Tensor:
-    """Each image's group of neighbouring channels normalised by its own mean and variance; scale and bias by channel."""
+    """Each image's groups of channels normalised by their own mean and variance; scale and bias by channel."""
     channels = x.shape[1]
     if isinstance(channels, Const) and int(channels.value) % groups:
         raise OpError(f"group_norm: {channels.value} channels do not divide into {groups} groups")

@@ -68,7 +68,7 @@ def _define(rank: int) -> tuple[Op, Op]:
     def avg_pool(
         data: Tensor, /, *, kernel: tuple[int, ...], strides: tuple[int, ...] = (), padding: tuple[int, ...] = (),
         dilations: tuple[int, ...] = (), ceil_mode: bool = False, auto_pad: str = "NOTSET",
-        count_include_pad: bool = False,
+        include_pad: bool = False,
     ) -> Tensor:  # fmt: skip
         attrs = {"strides": strides, "padding": padding, "dilations": dilations}
         window = _window(avg_name, data, kernel, {**attrs, "ceil_mode": ceil_mode, "auto_pad": auto_pad})
@@ -83,19 +83,19 @@ def _define(rank: int) -> tuple[Op, Op]:
         def mean(*point: Expr) -> Expr:
             count: Expr = const(1)
             for axis, p in enumerate(point[2:]):
-                count = count * _count(window, axis, p, data.shape[2 + axis], count_include_pad)
+                count = count * _count(window, axis, p, data.shape[2 + axis], include_pad)
             return summed(*point) / simplify(count).astype(data.dtype)
 
         return te.compute(summed.shape, mean, name=avg_name)
 
     max_name, avg_name = f"max_pool{rank}d", f"avg_pool{rank}d"
     max_pool.__doc__ = "Largest element of each window; padding is never an element, NaN wins."
-    avg_pool.__doc__ = "Mean of each window over the elements inside (or the padded window with count_include_pad)."
+    avg_pool.__doc__ = "Mean of each window over the elements inside (or the padded window with include_pad)."
     largest = op(max_name, onnx=[Onnx("MaxPool", 1, _WINDOW, rank=rank + 2)])(max_pool)
     average = op(
         avg_name,
         onnx=[
-            Onnx("AveragePool", 1, {**_WINDOW, "count_include_pad": attribute("count_include_pad", 0, bool)}, rank=rank + 2)
+            Onnx("AveragePool", 1, {**_WINDOW, "include_pad": attribute("count_include_pad", 0, bool)}, rank=rank + 2)
         ],
     )(avg_pool)
     largest.reference(lambda data, **attrs: _reference(largest.name, data, "max", **attrs))
@@ -136,7 +136,7 @@ def _fits(window: Window, axis: int, high: Expr) -> bool:
     return isinstance(last, Const) and isinstance(high, Const) and bool(last.value < high.value)
 
 
-def _reference(name: str, data: Any, how: str, *, kernel: Any, count_include_pad: bool = False, **attrs: Any) -> Any:
+def _reference(name: str, data: Any, how: str, *, kernel: Any, include_pad: bool = False, **attrs: Any) -> Any:
     settings = {"strides": (), "dilations": (), "padding": (), **attrs}
     window = make_window(name, [const(s) for s in data.shape[2:]], [const(k) for k in kernel], **settings)
     out = [int(r.value) for r in window.result]  # type: ignore[attr-defined]
@@ -154,7 +154,7 @@ def _reference(name: str, data: Any, how: str, *, kernel: Any, count_include_pad
         if how == "max":
             value = patch.max(axes)
         else:
-            value = patch.sum(axes) / counted if count_include_pad else patch.mean(axes)
+            value = patch.sum(axes) / counted if include_pad else patch.mean(axes)
         result[(slice(None), slice(None), *point)] = value
     return result
 
@@ -169,7 +169,7 @@ for _pool in (max_pool2d, avg_pool2d):
     _pool.case([(1, 2, 7, 6)], kernel=(3, 2), strides=(2, 2), ceil_mode=True)
     _pool.case([(1, 2, 7, 6)], kernel=(3, 2), strides=(1, 2), auto_pad="SAME_UPPER")
     _pool.case([(1, 2, 9, 9)], kernel=(3, 3), dilations=(2, 2), padding=(1, 0, 0, 1))
-avg_pool2d.case([(2, 5, 7, 7)], kernel=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1), count_include_pad=True)
+avg_pool2d.case([(2, 5, 7, 7)], kernel=(3, 3), strides=(2, 2), padding=(1, 1, 1, 1), include_pad=True)
 max_pool2d.case([(1, 2, 5, 5)], "int8", kernel=(3, 3), padding=(1, 1, 1, 1), low=-100, high=-1)
 for _pool in (max_pool1d, avg_pool1d):
     _pool.case([(1, 3, 11)], kernel=(3,), strides=(2,))
@@ -189,7 +189,9 @@ def global_avg_pool(data: Tensor, /) -> Tensor:
         count = count * e
     ones = tuple(const(1) for _ in taps)
     return te.compute(
-        (*data.shape[:2], *ones), lambda n, c, *_: total(n, c) / simplify(count).astype(data.dtype), name="global_avg_pool"
+        (*data.shape[:2], *ones),
+        lambda n, c, *_: total(n, c) / simplify(count).astype(data.dtype),
+        name="global_avg_pool",
     )
 
 

@@ -1,4 +1,4 @@
-"""Linear quantisation: y = saturate(round(x / scale) + zero_point), half to even, and back; for the tensor or by axis."""
+"""Linear quantisation: y = saturate(round(x / scale) + zero_point), half to even, and back; as a whole or by axis."""
 
 from __future__ import annotations
 
@@ -105,14 +105,12 @@ def dynamic_quantize_linear(x: Tensor, /) -> tuple[Tensor, Tensor, Tensor]:
     high = te.compute((), lambda: te.max(x(*point), axis=axes), name="largest")
     again = [te.reduce_axis(e, f"r{n}") for n, e in enumerate(x.shape)]
     low = te.compute((), lambda: te.min(x(*[a.var for a in again]), axis=again), name="smallest")
-    scale = te.compute(
-        (), lambda: (te.maximum(high(), zero) - te.minimum(low(), zero)) / top, name="scale"
-    )
+    scale = te.compute((), lambda: (te.maximum(high(), zero) - te.minimum(low(), zero)) / top, name="scale")
     zero_point = te.compute(
         (),
-        lambda: te.maximum(
-            zero, te.minimum(top, te.round((zero - te.minimum(low(), zero)) / scale()))
-        ).astype(dtypes.uint8),
+        lambda: te.maximum(zero, te.minimum(top, te.round((zero - te.minimum(low(), zero)) / scale()))).astype(
+            dtypes.uint8
+        ),
         name="zero_point",
     )
 

@@ -94,17 +94,20 @@ def _axes(x: Tensor, name: str, axes: tuple[int, ...] | None, noop: bool) -> tup
 
 
 def _define(row: Reduction) -> Op:
-    def compute(x: Tensor, /, *, axes: tuple[int, ...] | None = None, keepdims: bool = True, noop: bool = False) -> Tensor:
+    def compute(
+        x: Tensor, /, *, axes: tuple[int, ...] | None = None, keepdims: bool = True, noop: bool = False
+    ) -> Tensor:
         return reduced(x, _axes(x, row.name, axes, noop), keepdims, row.name, row.reduce, row.before, row.after)
 
-    compute.__doc__ = f"{row.onnx} over `axes` (None or empty: all, or none with `noop`); reduced axes stay as 1 with keepdims."
+    compute.__doc__ = f"{row.onnx} over `axes` (None or empty: all; none with `noop`), which stay as 1 with keepdims."
     attrs = {"axes": attribute("axes"), "keepdims": attribute("keepdims", 1, bool)}
     later = {
         "axes": input_value(1),
         "keepdims": attribute("keepdims", 1, bool),
         "noop": attribute("noop_with_empty_axes", 0, bool),
     }
-    made = op(row.name, onnx=[Onnx(row.onnx, 1, attrs), Onnx(row.onnx, row.axes_input_since, later, inputs=(0,))])(compute)
+    entries = [Onnx(row.onnx, 1, attrs), Onnx(row.onnx, row.axes_input_since, later, inputs=(0,))]
+    made = op(row.name, onnx=entries)(compute)
 
     @made.reference
     def _reference(x: Any, *, axes: Any = None, keepdims: bool = True, noop: bool = False) -> Any:
@@ -139,7 +142,9 @@ for _row in TABLE:
         ),
     ],
 )  # fmt: skip
-def log_sum_exp(x: Tensor, /, *, axes: tuple[int, ...] | None = None, keepdims: bool = True, noop: bool = False) -> Tensor:
+def log_sum_exp(
+    x: Tensor, /, *, axes: tuple[int, ...] | None = None, keepdims: bool = True, noop: bool = False
+) -> Tensor:
     """log of the sum of exp over axes, with the maximum taken out so that nothing overflows."""
     chosen = _axes(x, "log_sum_exp", axes, noop)
     top = reduced(x, chosen, True, "log_sum_exp_max", te.max)
@@ -316,4 +321,3 @@ def _cumsum(x: Any, *, axis: int = 0, exclusive: bool = False, reverse: bool = F
 for _exclusive in (False, True):
     for _reverse in (False, True):
         cumsum.case([(3, 7)], axis=1, exclusive=_exclusive, reverse=_reverse)
-

@@ -1,7 +1,7 @@
 """Resize: nearest, linear and cubic interpolation along any axes, with ONNX's ways to find the source coordinate.
 
-Coordinates are computed in float32, one axis after the other. The scale that was asked for is used, not the ratio of the
-extents: 3 elements at scale 2.5 become 7, and their coordinates step by 1 / 2.5.
+Coordinates are computed in float32, one axis after the other. The scale that was asked for is used, not the ratio of
+the extents: 3 elements at scale 2.5 become 7, and their coordinates step by 1 / 2.5.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def resize(
     nearest: str = "round_prefer_floor", cubic_coefficient: float = -0.75, exclude_outside: bool = False,
     extrapolation: float = 0.0, roi: tuple[float, ...] | None = None, antialias: bool = False, aspect: str = "stretch",
 ) -> Tensor:  # fmt: skip
-    """x with the extents of `axes` (default: all) multiplied by `scales` or set to `sizes`, read between its elements."""
+    """x with the extents of `axes` (default: all) times `scales` or set to `sizes`, read between its elements."""
     mode = {"bilinear": "linear", "trilinear": "linear"}.get(mode, mode)
     for value, known, what in (
         (mode, MODES, "mode"), (coordinates, COORDINATES, "coordinate mode"), (nearest, NEAREST, "nearest mode"),
@@ -90,7 +90,9 @@ def resize(
         raise OpError("resize: antialias is not supported", help="export the model with antialias=False")
     result = x
     for item in resized_axes(x, scales, sizes, axes, roi, aspect):
-        result = _resize_axis(result, item, mode, coordinates, nearest, cubic_coefficient, exclude_outside, extrapolation)
+        result = _resize_axis(
+            result, item, mode, coordinates, nearest, cubic_coefficient, exclude_outside, extrapolation
+        )
     return result if result is not x else te.compute(x.shape, lambda *i: x(*i), name="resize")
 
 
@@ -152,7 +154,8 @@ def _scaled(extent: Expr, scale: float) -> Expr:
 
 def _ratio(result: Expr, source: Expr) -> Expr:
     if isinstance(result, Const) and isinstance(source, Const):
-        return const(float(np.float32(result.value) / np.float32(source.value)) if source.value else 1.0, dtypes.float32)
+        ratio = float(np.float32(result.value) / np.float32(source.value)) if source.value else 1.0
+        return const(ratio, dtypes.float32)
     return result.astype(dtypes.float32) / source.astype(dtypes.float32)
 
 
@@ -195,8 +198,9 @@ def _rounded(c: Expr, a: Axis, how: str) -> Expr:
 
 
 def _resize_axis(
-    x: Tensor, a: Axis, mode: str, coordinates: str, nearest: str, coefficient: float, exclude: bool, extrapolation: float
-) -> Tensor:
+    x: Tensor, a: Axis, mode: str, coordinates: str, nearest: str, coefficient: float, exclude: bool,
+    extrapolation: float,
+) -> Tensor:  # fmt: skip
     f32 = dtypes.float32
     wide = x.dtype if x.dtype.bits == 64 and x.dtype.is_float else f32
     last = simplify(a.source - 1)

@@ -110,7 +110,7 @@ def resolve_shape(name: str, source: Sequence[Expr], wanted: Sequence[Any], allo
     shape = tuple(r for r in result if r is not None)
     if isinstance(known, Const) and isinstance(total, Const) and known.value != total.value:
         raise OpError(
-            f"{name}: {total.value} elements of shape {tuple(source)} do not fit {tuple(wanted)} ({known.value} elements)"
+            f"{name}: {total.value} elements of shape {tuple(source)} do not fit {tuple(wanted)} of {known.value}"
         )
     return shape
 
@@ -224,9 +224,7 @@ def transpose(x: Tensor, /, *, axes: tuple[int, ...] | None = None) -> Tensor:
     if len(order) != rank:
         raise OpError(f"transpose: axes {axes} do not name each of the {rank} dimensions once")
     where = {axis: n for n, axis in enumerate(order)}
-    return te.compute(
-        [x.shape[a] for a in order], lambda *i: x(*[i[where[n]] for n in range(rank)]), name="transpose"
-    )
+    return te.compute([x.shape[a] for a in order], lambda *i: x(*[i[where[n]] for n in range(rank)]), name="transpose")
 
 
 transpose.reference(lambda x, *, axes=None: np.transpose(x, axes))
@@ -308,9 +306,7 @@ def slice_(
     for axis, s, e, k in zip(chosen, starts, ends, strides, strict=True):
         step[axis] = int(_value(as_expr(k)))
         begin[axis], shape[axis] = slice_bounds("slice", x.shape[axis], s, e, step[axis])
-    return te.compute(
-        shape, lambda *i: x(*[b + v * k for b, v, k in zip(begin, i, step, strict=True)]), name="slice"
-    )
+    return te.compute(shape, lambda *i: x(*[b + v * k for b, v, k in zip(begin, i, step, strict=True)]), name="slice")
 
 
 @slice_.reference
@@ -442,9 +438,7 @@ def _pad_index(i: Expr, extent: Expr, mode: str) -> Expr:
 
 
 @pad.reference
-def _pad(
-    x: Any, value: Any = None, *, before: Any, after: Any, mode: str = "constant", constant: float = 0.0
-) -> Any:
+def _pad(x: Any, value: Any = None, *, before: Any, after: Any, mode: str = "constant", constant: float = 0.0) -> Any:
     kwargs = {"constant_values": constant if value is None else value} if mode == "constant" else {}
     return np.pad(x, list(zip(before, after, strict=True)), mode, **kwargs)
 
@@ -539,9 +533,7 @@ def gather_nd(x: Tensor, indices: Tensor, /, *, batch_dims: int = 0) -> Tensor:
     shape = [*indices.shape[:-1], *x.shape[batch_dims + depth :]]
 
     def element(*point: Expr) -> Expr:
-        places = [
-            wrap_index(indices(*point[:lead], const(d)), x.shape[batch_dims + d]) for d in range(depth)
-        ]
+        places = [wrap_index(indices(*point[:lead], const(d)), x.shape[batch_dims + d]) for d in range(depth)]
         return x(*point[:batch_dims], *places, *point[lead:])
 
     return te.compute(shape, element, name="gather_nd")
@@ -673,9 +665,11 @@ def arange(*, start: Any, count: Any, step: Any, dtype: DType = dtypes.int64) ->
     """start, start + step, ... of `count` elements."""
     return te.compute(
         (as_expr(count),),
-        lambda i: const(start, dtype) + i.astype(dtype) * const(step, dtype)
-        if not isinstance(start, Expr)
-        else start.astype(dtype) + i.astype(dtype) * as_expr(step).astype(dtype),
+        lambda i: (
+            const(start, dtype) + i.astype(dtype) * const(step, dtype)
+            if not isinstance(start, Expr)
+            else start.astype(dtype) + i.astype(dtype) * as_expr(step).astype(dtype)
+        ),
         name="arange",
     )
 
@@ -708,4 +702,3 @@ def _one_hot(indices: Any, values: Any, *, depth: int, axis: int = -1) -> Any:
 
 
 one_hot.case([(2, 3), (2,)], ["int64", "float32"], low=-3, high=3, depth=4)
-

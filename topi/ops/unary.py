@@ -65,7 +65,8 @@ def gelu_scalar(x: Expr) -> Expr:
 
 def hard_swish_scalar(x: Expr) -> Expr:
     """x * clip(x / 6 + 1/2, 0, 1)."""
-    return x * te.maximum(_literal(x, 0.0), te.minimum(_literal(x, 1.0), te.fma(x, _literal(x, 1 / 6), _literal(x, 0.5))))
+    line = te.fma(x, _literal(x, 1 / 6), _literal(x, 0.5))
+    return x * te.maximum(_literal(x, 0.0), te.minimum(_literal(x, 1.0), line))
 
 
 def mish_scalar(x: Expr) -> Expr:
@@ -114,9 +115,7 @@ TABLE = (
     Unary("relu", relu_scalar, lambda x: np.where(x < 0, 0, x), "Relu", 1, NUMBER),
     Unary("softplus", softplus_scalar, _np_softplus, "Softplus"),
     Unary("softsign", lambda x: x / (_literal(x, 1.0) + te.abs(x)), lambda x: x / (1 + np.abs(x)), "Softsign"),
-    Unary(
-        "hard_swish", hard_swish_scalar, lambda x: x * np.clip(x / 6 + 0.5, 0, 1), "HardSwish", 14
-    ),
+    Unary("hard_swish", hard_swish_scalar, lambda x: x * np.clip(x / 6 + 0.5, 0, 1), "HardSwish", 14),
     Unary("mish", mish_scalar, lambda x: x * np.tanh(_np_softplus(x)), "Mish", 18, tolerance=5e-6),
     Unary("bitwise_not", lambda x: ~x, np.invert, "BitwiseNot", 18, INTEGER, low=0, high=100),
     Unary("logical_not", te.logical_not, np.logical_not, "Not", 1, ("bool",)),
@@ -172,9 +171,7 @@ elu.case([(3, 37)], alpha=1.5)
 )
 def selu(x: Tensor, /, *, alpha: float = 1.67326319, gamma: float = 1.05070102) -> Tensor:
     """gamma * (x where x > 0, else alpha * (exp(x) - 1))."""
-    return te.compute(
-        x.shape, lambda *i: te.select(x[i] < 0, te.expm1(x[i]) * alpha, x[i]) * gamma, name="selu"
-    )
+    return te.compute(x.shape, lambda *i: te.select(x[i] < 0, te.expm1(x[i]) * alpha, x[i]) * gamma, name="selu")
 
 
 selu.reference(lambda x, *, alpha=1.67326319, gamma=1.05070102: np.where(x < 0, np.expm1(x) * alpha, x) * gamma)
@@ -213,30 +210,28 @@ hard_sigmoid.case([(3, 37)])
 @op("thresholded_relu", onnx=[Onnx("ThresholdedRelu", 10, {"alpha": attribute("alpha", 1.0)})], in_place=(0,))
 def thresholded_relu(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
     """x where x > alpha, else 0."""
-    return te.compute(
-        x.shape, lambda *i: te.select(x[i] > alpha, x[i], const(0.0, x.dtype)), name="thresholded_relu"
-    )
+    return te.compute(x.shape, lambda *i: te.select(x[i] > alpha, x[i], const(0.0, x.dtype)), name="thresholded_relu")
 
 
 thresholded_relu.reference(lambda x, *, alpha=1.0: np.where(x > alpha, x, 0))
 thresholded_relu.case([(3, 37)])
 
 
-@op("shrink", onnx=[Onnx("Shrink", 9, {"bias": attribute("bias", 0.0), "lambd": attribute("lambd", 0.5)})], in_place=(0,))
+@op(
+    "shrink",
+    onnx=[Onnx("Shrink", 9, {"bias": attribute("bias", 0.0), "lambd": attribute("lambd", 0.5)})],
+    in_place=(0,),
+)
 def shrink(x: Tensor, /, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     """x + bias below -lambd, x - bias above lambd, else 0."""
     return te.compute(
         x.shape,
-        lambda *i: te.select(
-            x[i] < -lambd, x[i] + bias, te.select(x[i] > lambd, x[i] - bias, const(0.0, x.dtype))
-        ),
+        lambda *i: te.select(x[i] < -lambd, x[i] + bias, te.select(x[i] > lambd, x[i] - bias, const(0.0, x.dtype))),
         name="shrink",
     )
 
 
-shrink.reference(
-    lambda x, *, bias=0.0, lambd=0.5: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
-)
+shrink.reference(lambda x, *, bias=0.0, lambd=0.5: np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0)))
 shrink.case([(3, 37)], bias=0.25)
 
 
