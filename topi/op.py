@@ -150,6 +150,24 @@ class Implementation:
     accuracy: Literal["exact", "bounded"] = "exact"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Algorithm:
+    """Another op that computes the same with less work and other rounding (core: another algorithm is never a schedule).
+
+    applicable   None if it can stand for the call on the target, else the reason why not
+    op, attrs    the op in place of the call's, and its attributes
+    operands     operand number -> (op, attributes) applied to that operand first; constants go through it once
+    cost         seconds by the analytical model, to be held against the implementations of the call's own op
+    """
+
+    name: str
+    applicable: Callable[[Call, Target], str | None]
+    op: str
+    attrs: Callable[[Call], Mapping[str, AttrValue]]
+    operands: Callable[[Call], Mapping[int, tuple[str, Mapping[str, AttrValue]]]]
+    cost: Callable[[Call, Target], float]
+
+
 ScaleRule = Literal["through", "weight"]
 
 
@@ -177,6 +195,7 @@ class Op:
         self.scale = scale
         self.training = training
         self.implementations: list[Implementation] = []
+        self.algorithms: list[Algorithm] = []
         self.schedules: dict[str, Callable[..., Any]] = {}
         self.cases: list[Case] = []
         self.numpy: Callable[..., Any] | None = None
@@ -227,6 +246,11 @@ class Op:
     def implementation(self, made: Implementation) -> Implementation:
         """Adds an implementation."""
         self.implementations.append(made)
+        return made
+
+    def algorithm(self, made: Algorithm) -> Algorithm:
+        """Adds another algorithm."""
+        self.algorithms.append(made)
         return made
 
     def case(

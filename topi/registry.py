@@ -12,14 +12,14 @@ import importlib
 from topi.index import INDEX, ONNX_INDEX
 from topi.op import Onnx, Op, OpError, registered_ops
 
-IMPLEMENTED = frozenset({"conv", "matmul"})
-"""Op files whose implementations stand in the file of the same name under `topi.implementations`."""
+IMPLEMENTATIONS = {"conv": ("conv", "winograd"), "matmul": ("matmul",), "winograd": ("winograd",)}
+"""Files under `topi.implementations` that belong to an op file."""
 
 
 def _load(module: str) -> None:
     importlib.import_module(f"topi.ops.{module}")
-    if module in IMPLEMENTED:
-        importlib.import_module(f"topi.implementations.{module}")
+    for name in IMPLEMENTATIONS.get(module, ()):
+        importlib.import_module(f"topi.implementations.{name}")
 
 
 def get_op(name: str) -> Op:

@@ -20,7 +20,7 @@ from tensorir.layout import Layout
 from tensorir.target import Target
 from tensorir.te import ComputeOp, Tensor
 from topi.group import Group
-from topi.implementations.tiles import Tile, choose_tiles, fill, lanes
+from topi.implementations.tiles import Tile, choose_tiles, fill, fma_rate, lanes, stream_seconds
 from topi.op import Call, Implementation
 from topi.ops.conv import conv1d, conv2d, conv_window
 from topi.window import Window, inside, is_padded
@@ -145,9 +145,7 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
 
     def element(n: Expr, o: Expr, *rest: Expr) -> Expr:
         point, oi = rest[:-1], rest[-1]
-        places = [
-            p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)
-        ]
+        places = [p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)]
         group = const(0) if groups == 1 else o // blocks_per_group
         channel = group * in_blocks + outer.var
         tap_vars = [t.var for t in taps]
@@ -164,9 +162,7 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
 
 def _is_pointwise(window: Window) -> bool:
     """1x1 with stride 1 and no padding: spatial axes may be walked as one."""
-    return (
-        all(_size(k) == 1 for k in window.kernel) and all(s == 1 for s in window.strides) and not is_padded(window)
-    )
+    return all(_size(k) == 1 for k in window.kernel) and all(s == 1 for s in window.strides) and not is_padded(window)
 
 
 def _direct_configs(group: Group, target: Target) -> list[Tile]:
@@ -326,7 +322,10 @@ def _direct_cost(call: Call, target: Target) -> float:
     block = lanes(target, spec.dtype)
     channels, out = _size(spec.shape[1]) or 1, _size(call.outputs[0].shape[1]) or 1
     waste = fill(out, block) * (1.0 if _plain_input(call, block) else fill(channels, block))
-    return _work(call) / (block * 2e9 * 0.9 * waste)
+    weights = 4.0
+    for e in _operand(call, 1):
+        weights *= _size(e) or 1
+    return _work(call) / (fma_rate(target, spec.dtype) * 0.9 * waste) + stream_seconds(weights, target)
 
 
 # --------------------------------------------------------------------------------------------------------- depthwise
@@ -361,9 +360,7 @@ def _depthwise_compute(call: Call, target: Target, data: Tensor, weight: Tensor,
 
     def element(n: Expr, c: Expr, *rest: Expr) -> Expr:
         point, lane = rest[:-1], rest[-1]
-        places = [
-            p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)
-        ]
+        places = [p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)]
         return te.sum(source(n, c, *places, lane) * weight(c, const(0), *[t.var for t in taps], lane), axis=taps)
 
     result = te.compute((data.shape[0], weight.shape[0], *window.result, weight.shape[-1]), element, name="depthwise")
@@ -384,7 +381,7 @@ def _depthwise_cost(call: Call, target: Target) -> float:
     spec = call.inputs[0]
     assert spec is not None
     block = lanes(target, spec.dtype)
-    return _work(call) / (block * 2e9 * 0.5 * fill(_size(spec.shape[1]) or 1, block))
+    return _work(call) / (fma_rate(target, spec.dtype) * 0.5 * fill(_size(spec.shape[1]) or 1, block))
 
 
 for _op in (conv1d, conv2d):
@@ -400,4 +397,3 @@ for _op in (conv1d, conv2d):
             _depthwise_configs, _depthwise_cost,
         )
     )  # fmt: skip
-

@@ -19,7 +19,7 @@ from tensorir.te import Tensor
 from topi.broadcast import broadcast_index, read
 from topi.group import Group
 from topi.implementations.conv import accumulate_in_registers, split_stages
-from topi.implementations.tiles import Tile, accumulator_limit, efficiency, fill, lanes
+from topi.implementations.tiles import Tile, accumulator_limit, efficiency, fill, fma_rate, lanes, stream_seconds
 from topi.op import Call, Implementation
 from topi.ops.matmul import dense, gemm, matmul
 
@@ -254,7 +254,7 @@ def _cost(call: Call, target: Target) -> float:
         work *= _size(e) or 1
     spec = call.inputs[0]
     assert spec is not None
-    return work / (lanes(target, spec.dtype) * 2e9 * 0.9)
+    return work / (fma_rate(target, spec.dtype) * 0.9)
 
 
 def _run_time_cost(call: Call, target: Target) -> float:
@@ -263,13 +263,20 @@ def _run_time_cost(call: Call, target: Target) -> float:
     moved = 1.0
     for e in right.shape:
         moved *= _size(e) or 1
-    return _cost(call, target) + moved * 8 / 20e9
+    return _cost(call, target) + stream_seconds(moved * 8, target) + moved * 8 / 200e9
 
 
 for _op in (matmul, dense, gemm):
     _op.implementation(
         Implementation(
-            "packed", ("llvm",), _constant_applicable, _constant_layouts, _constant_compute, schedule_packed, _configs, _cost
+            "packed",
+            ("llvm",),
+            _constant_applicable,
+            _constant_layouts,
+            _constant_compute,
+            schedule_packed,
+            _configs,
+            _cost,
         )
     )
     _op.implementation(

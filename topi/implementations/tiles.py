@@ -72,3 +72,14 @@ def choose_tiles(rows: int, columns: int, blocks: int, target: Target, *, limit:
                 found[(r, c, b)] = score
     order = sorted(found, key=lambda t: (-found[t], t[0], -t[1]))
     return [Tile(*t) for t in order[:limit]]
+
+
+def fma_rate(target: Target, dtype: DType) -> float:
+    """Multiply-adds a second that the model counts on: all cores, one vector FMA a cycle at 3 GHz. Only ratios between
+    costs matter."""
+    return lanes(target, dtype) * 3e9 * max(1, target.cores)
+
+
+def stream_seconds(nbytes: float, target: Target) -> float:
+    """Time to bring bytes from beyond the second-level cache."""
+    return 0.0 if nbytes <= target.l2_bytes / 2 else nbytes / 25e9

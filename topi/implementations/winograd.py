@@ -16,14 +16,16 @@ from typing import Any
 
 from schedule import Schedule, create_schedule
 from tensorir import te
+from tensorir.dtypes import DType
 from tensorir.expr import Const, Expr, const
 from tensorir.layout import Layout
 from tensorir.target import Target
 from tensorir.te import Tensor, input_tensors
 from topi.group import Group
-from topi.implementations.conv import accumulate_in_registers, split_stages
-from topi.implementations.tiles import Tile, choose_tiles, fill, lanes
-from topi.op import Call, Implementation
+from topi.implementations.conv import accumulate_in_registers, call_window, split_stages
+from topi.implementations.tiles import Tile, choose_tiles, efficiency, fill, fma_rate, lanes, stream_seconds
+from topi.op import Algorithm, Call, Implementation
+from topi.ops.conv import conv2d
 from topi.ops.winograd import conv2d_winograd, winograd_stages
 
 
@@ -160,14 +162,22 @@ def _unroll_all(s: Schedule, t: Tensor) -> None:
     s[t].vectorize(axes[-1])
 
 
+def _seconds(channels: int, out: int, tiles: int, m: int, target: Target, dtype: DType) -> float:
+    """Products at the speed of a register tile, transforms at a few multiply-adds an element, weights streamed."""
+    b, n = lanes(target, dtype), m + 2
+    best = choose_tiles(1, tiles, max(1, -(-out // b)), target, limit=1)[0]
+    useful = efficiency(best) * fill(tiles, best.columns) * fill(channels, b) * fill(out, b) * 0.85
+    products = n * n * tiles * channels * out / useful
+    moved = n * n * tiles * (10 * channels + 6 * out)
+    weights = 4 * n * n * channels * out
+    return (products + moved) / fma_rate(target, dtype) + stream_seconds(weights, target)
+
+
 def _cost(call: Call, target: Target) -> float:
     spec = call.inputs[0]
     assert spec is not None
-    b = lanes(target, spec.dtype)
-    n = call.attrs["m"] + 2
-    channels, out = _shape(call, 0)[1], _size(call.outputs[0].shape[1])
-    work = n * n * _tiles(call) * channels * out / (fill(channels, b) * fill(out, b))
-    return work / (b * 2e9 * 0.8)
+    out = _size(call.outputs[0].shape[1])
+    return _seconds(_shape(call, 0)[1], out, _tiles(call), call.attrs["m"], target, spec.dtype)
 
 
 conv2d_winograd.implementation(
@@ -175,3 +185,57 @@ conv2d_winograd.implementation(
         "winograd", ("llvm",), _applicable, _layouts, _compute, schedule_winograd, _configs, _cost, accuracy="bounded"
     )
 )
+
+
+# ------------------------------------------------------------------------------ in place of a direct convolution
+
+
+def _algorithm_applicable(call: Call, target: Target) -> str | None:
+    spec, weight = call.inputs[0], call.inputs[1]
+    assert spec is not None and weight is not None
+    if str(spec.dtype) != "float32" or lanes(target, spec.dtype) < 4 or target.kind != "llvm":
+        return "only float32 on a CPU with vectors"
+    if not call.constant[1]:
+        return "the weight is not known at compile time"
+    out, per_group, *kernel = [_size(e) for e in weight.shape]
+    if kernel != [3, 3] or call.attrs.get("groups", 1) != 1:
+        return "not a 3x3 convolution of one group"
+    window = call_window(call)
+    if any(s != 1 for s in window.strides) or any(d != 1 for d in window.dilations):
+        return "strided or dilated"
+    if 0 in [_size(e) for e in spec.shape[2:]] or not all(
+        isinstance(p, Const) for p in (*window.before, *window.after)
+    ):
+        return "spatial extents are symbolic"
+    block = lanes(target, spec.dtype)
+    return "too few channels" if per_group < block or out < block else None
+
+
+def _padding(call: Call) -> tuple[int, ...]:
+    window = call_window(call)
+    return tuple(_size(p) for p in (*window.before, *window.after))
+
+
+def _register(m: int) -> None:
+    def cost(call: Call, target: Target) -> float:
+        spec = call.inputs[0]
+        assert spec is not None
+        height, width = (_size(e) for e in call.outputs[0].shape[2:])
+        tiles = -(-height // m) * -(-width // m) * max(1, _size(call.outputs[0].shape[0]))
+        out = _size(call.outputs[0].shape[1])
+        return _seconds(_size(spec.shape[1]), out, tiles, m, target, spec.dtype)
+
+    conv2d.algorithm(
+        Algorithm(
+            f"winograd F({m}x{m}, 3x3)",
+            _algorithm_applicable,
+            "conv2d_winograd",
+            lambda call: {"m": m, "padding": _padding(call)},
+            lambda call: {1: ("winograd_weight", {"m": m})},
+            cost,
+        )
+    )
+
+
+for _m in (2, 4):
+    _register(_m)
