@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_compute_reads(name: str, op: ComputeOp) -> None:
-    """Raises `ComputeError` naming the tensor, the axis, the range and the extent of an unguarded read out of bounds."""
+    """Raises `ComputeError` naming the tensor, the axis, range and extent of an unguarded read out of bounds."""
     analyzer = Analyzer()
     for axis in (*op.axes, *op.reduce_axes):
         if isinstance(axis.extent, Const) and int(axis.extent.value) <= 0:

@@ -1,9 +1,9 @@
 """Structural equality and hashing of expressions, statements, buffers and functions.
 
 Names are labels and do not count. Variables and buffers that the compared things bind themselves (loops, lets,
-reductions, block iterations, allocations, parameters) correspond one to one; free ones must be the same object, or, with
-`map_free`, correspond one to one as well. Both walks are iterative, so that long sums are no problem, and visit shared
-sub-expressions once.
+reductions, block iterations, allocations, parameters) correspond one to one; free ones must be the same object, or,
+with `map_free`, correspond one to one as well. Both walks are iterative, so that long sums are no problem, and visit
+shared sub-expressions once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ _NODES = (Expr, Stmt, IterVar, Reducer, Region, Range, Func)
 
 
 @cache
-def _fields(cls: type) -> tuple[str, ...]:
+def _fields(cls: Any) -> tuple[str, ...]:
     """The fields that count, in declaration order; an intrinsic's name is not a label."""
     names = (f.name for f in dataclasses.fields(cls))
     return tuple(n for n in names if n not in _LABELS or (n == "name" and cls.__name__ in ("Call", "Reducer")))
+
+
+def _class(x: Any) -> Any:
+    return type(x)
 
 
 def _binders(x: Any) -> tuple[Any, ...]:
@@ -127,7 +131,7 @@ class _Comparison:
                 continue
             if type(x) is not type(y):
                 return False
-            if isinstance(x, Const):
+            if isinstance(x, Const) and isinstance(y, Const):
                 if x.dtype != y.dtype or not _same_leaf(x.value, y.value):
                     return False
                 continue
@@ -146,7 +150,7 @@ class _Comparison:
             for v, w in zip(bound_x, bound_y, strict=True):
                 if not self.alike(v, w):
                     return False
-            stack.extend([(getattr(x, n), getattr(y, n)) for n in reversed(_fields(type(x)))])
+            stack.extend([(getattr(x, n), getattr(y, n)) for n in reversed(_fields(_class(x)))])
         return True
 
 
@@ -181,7 +185,7 @@ def structural_hash(a: Any, *, map_free: bool = False) -> int:
         return f"{numbers[id(x)]}:{x.dtype}".encode()
 
     def parts(x: Any) -> tuple[Any, ...]:
-        return x if isinstance(x, tuple) else tuple(getattr(x, n) for n in _fields(type(x)))
+        return x if isinstance(x, tuple) else tuple(getattr(x, n) for n in _fields(_class(x)))
 
     stack: list[tuple[Any, bool, int]] = [(a, False, 0)]
     while stack:
@@ -215,4 +219,3 @@ def structural_hash(a: Any, *, map_free: bool = False) -> int:
 
 def _digest(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=8).digest()
-

@@ -119,9 +119,7 @@ class Layout:
         if factor < 1 or (old.extent is not None and old.extent % factor):
             raise LayoutError(f"layout {self}: dimension {dim} of extent {old.extent} cannot be split by {factor}")
         outer = Dim(old.axis, old.stride * factor, None if old.extent is None else old.extent // factor)
-        return Layout(
-            self.rank, (*self.dims[:dim], outer, *self.dims[dim + 1 :], Dim(old.axis, old.stride, factor))
-        )
+        return Layout(self.rank, (*self.dims[:dim], outer, *self.dims[dim + 1 :], Dim(old.axis, old.stride, factor)))
 
     # ------------------------------------------------------------------------------------------------------ facts
 
@@ -136,7 +134,7 @@ class Layout:
         return tuple(next(d.stride for d in self.dims if d.axis == a and d.extent is None) for a in range(self.rank))
 
     def is_padded(self, shape: Sequence[Any]) -> bool:
-        """Whether a tensor of logical `shape` has padding lanes; a symbolic extent not known to divide counts as one."""
+        """Whether a tensor of logical `shape` has padding lanes; a symbolic extent that may not divide does."""
         analyzer = Analyzer()
         return any(
             b > 1 and analyzer.const_value(as_expr(extent) % b) != 0

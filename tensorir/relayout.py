@@ -255,7 +255,9 @@ class _Relayout:
             mine = [(d.stride, d.extent, self.axes[p].var) for p, d in enumerate(self.layout.dims) if d.axis == axis]
             allowed.update(id(v) for _, _, v in mine)
             if not any(
-                self._same_parts(mine, [(d.stride, d.extent, x.indices[p]) for p, d in enumerate(layout.dims) if d.axis == other])
+                self._same_parts(
+                    mine, [(d.stride, d.extent, x.indices[p]) for p, d in enumerate(layout.dims) if d.axis == other]
+                )
                 and self.analyzer.is_equal(logical.shape[other], self.shape[axis])
                 for other in range(layout.rank)
             ):

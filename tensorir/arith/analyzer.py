@@ -110,7 +110,9 @@ class Analyzer(Prover):
                 bounds = intersect(bounds, Interval(var.dtype.min_value, var.dtype.max_value))
             if bounds.lo is not None or bounds.hi is not None:
                 self.ranges[atom] = bounds
-            if (first.terms or last.terms) and var not in {v for f in (first, last) for a in f.terms for v in a.variables}:
+            if (first.terms or last.terms) and var not in {
+                v for f in (first, last) for a in f.terms for v in a.variables
+            }:
                 self.symbolic[atom] = (first, last)
                 self.depths[atom] = len(self.depths) + 1
         if seen:
@@ -252,7 +254,11 @@ class Analyzer(Prover):
         if t.lanes != 1:
             return self._tidy(vectors.simplify(e, self))
         if cls is Var and e not in self._values:
-            return e
+            truth = self._truth.get(e)
+            if truth is not None:
+                return _TRUE if truth else _FALSE
+            if not t.is_integer or self.variable(e) not in self.ranges:  # type: ignore[arg-type]
+                return e
         if t.is_integer:
             form = self.linear(e)
             result = self.emit(form, t)
@@ -394,10 +400,10 @@ class Analyzer(Prover):
                 if cls is Mul:
                     a, b = x.a, x.b  # type: ignore[attr-defined]
                     if type(b) is Const:
-                        stack.append((a, k * b.value))
+                        stack.append((a, k * int(b.value)))
                         continue
                     if type(a) is Const:
-                        stack.append((b, k * a.value))
+                        stack.append((b, k * int(a.value)))
                         continue
                     form = self._product(x)
                 else:
@@ -432,15 +438,15 @@ class Analyzer(Prover):
                 parts.append((self._product(x) if cls is Mul else self.linear(x), k))
             elif cls is Mul:
                 literal, other = (x.a, x.b) if type(x.a) is Const else (x.b, x.a)  # type: ignore[attr-defined]
-                factor[other] = factor.get(other, 0) + k * literal.value
+                factor[other] = factor.get(other, 0) + k * int(literal.value)
             else:
                 factor[x.a] = factor.get(x.a, 0) + k  # type: ignore[attr-defined]
                 factor[x.b] = factor.get(x.b, 0) + (k if cls is Add else -k)  # type: ignore[attr-defined]
         form = self.sum(parts, constant)
         return self._wrapped(form.const, dict(form.terms), e.dtype)
 
-    def _product(self, e: Mul) -> Linear:
-        product = self.multiply(self.linear(e.a), self.linear(e.b))
+    def _product(self, e: Expr) -> Linear:
+        product = self.multiply(self.linear(e.a), self.linear(e.b))  # type: ignore[attr-defined]
         if product is not None:
             return product
         return self._opaque(e)
@@ -593,6 +599,7 @@ class Analyzer(Prover):
         if found is None:
             left, right, c = self._sides(form, t)
             if right is None:
+                assert left is not None
                 found = LT(left, const(-c, t), dtypes.bool_)
             elif left is None:
                 found = LE(const(0, t), right, dtypes.bool_) if c == -1 else LT(const(c, t), right, dtypes.bool_)
@@ -733,8 +740,10 @@ class Analyzer(Prover):
             if isinstance(s, Not) and any(x is s.a for x in items):
                 return stop
             meaning = self._meaning.get(s)
-            if meaning is not None and meaning[0] == "==" and any(
-                self._meaning.get(x) == ("!=", meaning[1]) for x in items
+            if (
+                meaning is not None
+                and meaning[0] == "=="
+                and any(self._meaning.get(x) == ("!=", meaning[1]) for x in items)
             ):
                 return stop
         if not items:
@@ -743,7 +752,7 @@ class Analyzer(Prover):
             return stop
         result = items[0]
         for s in items[1:]:
-            result = self._tidy(cls(result, s, dtypes.bool_))
+            result = self._tidy(cls(result, s, dtypes.bool_))  # type: ignore[call-arg]
             if isinstance(result, Const):
                 return result
         return result
@@ -841,6 +850,3 @@ def simplify(e: Any, bounds: dict[Var, tuple[Any, Any]] | None = None) -> Expr:
     for var, (begin, extent) in (bounds or {}).items():
         analyzer.bind(var, begin, extent)
     return analyzer.simplify(as_expr(e))
-
-
-

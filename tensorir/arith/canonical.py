@@ -77,7 +77,9 @@ class Atom:
 
     __slots__ = ("kind", "args", "serial", "data", "variables", "key", "dtype", "depth")
 
-    def __init__(self, kind: int, args: tuple, serial: int, dtype: DType, data: bool, variables: frozenset[Var]) -> None:
+    def __init__(
+        self, kind: int, args: tuple, serial: int, dtype: DType, data: bool, variables: frozenset[Var]
+    ) -> None:
         self.kind = kind
         self.args = args
         self.serial = serial
@@ -184,7 +186,9 @@ class Forms:
         atom = self._variables.get(var)
         if atom is None:
             data = var.dtype != _INDEX
-            atom = self._variables[var] = Atom(VAR, (var,), len(self._atoms) + len(self._variables), var.dtype, data, frozenset((var,)))
+            atom = self._variables[var] = Atom(
+                VAR, (var,), len(self._atoms) + len(self._variables), var.dtype, data, frozenset((var,))
+            )
         return atom
 
     def _atom(self, key: tuple, kind: int, args: tuple, dtype: DType, data: bool, variables: frozenset[Var]) -> Atom:
@@ -270,10 +274,10 @@ class Forms:
 
     def monomial(self, factors: Iterable[Atom]) -> Linear:
         """The product of atoms; 1 for none."""
-        result: Atom | None = None
+        total: Atom | None = None
         for factor in factors:
-            result = factor if result is None else self.product(result, factor)
-        return self.one if result is None else self.of(result)
+            total = factor if total is None else self.product(total, factor)
+        return self.one if total is None else self.of(total)
 
     # -------------------------------------------------------------------------------------------------- bounds
 
@@ -386,7 +390,11 @@ class Forms:
             if a.is_finite and a.lo is not None and a.hi is not None and a.lo > t.min_value:
                 result = Interval(0 if 0 in a else min(abs(a.lo), abs(a.hi)), max(abs(a.lo), abs(a.hi)))
         result = iv.intersect(result, whole) if t != _INDEX or not result.is_finite else result
-        if result.lo is not None and result.hi is not None and (result.lo > result.hi or not result.within(*whole)):
+        if (
+            result.lo is not None
+            and result.hi is not None
+            and (result.lo > result.hi or not result.within(t.min_value, t.max_value))
+        ):
             return whole
         return result
 
@@ -397,7 +405,10 @@ class Forms:
         assert b.lo is not None and b.hi is not None
         largest = max(abs(b.lo), abs(b.hi), 1) - 1
         if isinstance(e, TruncMod):
-            lo, hi = (0 if a.lo is not None and a.lo >= 0 else -largest), (0 if a.hi is not None and a.hi <= 0 else largest)
+            lo, hi = (
+                (0 if a.lo is not None and a.lo >= 0 else -largest),
+                (0 if a.hi is not None and a.hi <= 0 else largest),
+            )
             return Interval(lo, hi)
         return Interval(0 if b.lo >= 0 else -largest, 0 if b.hi <= 0 else largest)
 
@@ -486,7 +497,9 @@ class Forms:
             form, k = rest[0]
             if remainders and not constant:
                 item, k = remainders[0]
-                if k == 1 and isinstance(item.divisor, int) and item.divisor % c == 0:  # (x % (m*c)) // c = x//c - m*(x//(m*c))
+                if (
+                    k == 1 and isinstance(item.divisor, int) and item.divisor % c == 0
+                ):  # (x % (m*c)) // c = x//c - m*(x//(m*c))
                     whole.append((self.divide(item.value, c, dtype), 1))
                     whole.append((self.divide(item.value, item.divisor, dtype), -(item.divisor // c)))
                     return self.sum(whole, offset)
@@ -624,9 +637,7 @@ class Forms:
         form.view = View(constant, terms, remainders)
         return form.view
 
-    def _take_symbolic_remainder(
-        self, terms: dict[Atom, int], atom: Atom, remainders: list[tuple[Modulo, int]]
-    ) -> int:
+    def _take_symbolic_remainder(self, terms: dict[Atom, int], atom: Atom, remainders: list[tuple[Modulo, int]]) -> int:
         """Shows n*(y - d*(y // d)) for a symbol d as n * (y % d); gives the constant that went into it."""
         for quotient in atom.args if atom in terms else ():
             if quotient.kind != QUOTIENT or not quotient.args[1].terms:
@@ -669,9 +680,7 @@ class Forms:
         if len(kept) < len(flat) and len(kept) > 1 and len(flat) > 2:
             return self.minimum(kept, dtype)
         first = kept[0]
-        common = {
-            a: k for a, k in first.terms.items() if all(other.terms.get(a) == k for other in kept[1:])
-        }
+        common = {a: k for a, k in first.terms.items() if all(other.terms.get(a) == k for other in kept[1:])}
         if common:
             base = self._form(0, common)
             return self.plus(base, self.minimum([self.plus(x, base, -1) for x in kept], dtype))
@@ -685,12 +694,12 @@ class Forms:
                 g = gcd(g, k)
         shifted = [self.exact_quotient(x, g) for x in shifted] if g > 1 else shifted
         key = (MINIMUM, frozenset(shifted))
-        atom = self._atoms.get(key)
-        if atom is None:
+        known = self._atoms.get(key)
+        if known is None:
             variables = frozenset(v for form in shifted for x in form.terms for v in x.variables)
             data = any(x.data for x in shifted)
-            atom = self._atom(key, MINIMUM, tuple(shifted), dtype, data, variables)
-        return self._form(constant, {atom: max(g, 1)})
+            known = self._atom(key, MINIMUM, tuple(shifted), dtype, data, variables)
+        return self._form(constant, {known: max(g, 1)})
 
     def maximum(self, operands: Iterable[Linear], dtype: DType) -> Linear:
         """The largest of several forms, as minus the minimum of their negatives."""

@@ -24,7 +24,7 @@ def stride_of(e: Expr, var: Var, analyzer: Analyzer | None = None) -> Expr | Non
             continue
         if x is atom:
             parts.append((forms.one, k))
-        elif x.kind == PRODUCT and x.args.count(atom) == 1:
+        elif x.kind == PRODUCT and sum(a is atom for a in x.args) == 1:
             others = list(x.args)
             others.remove(atom)
             if any(var in o.variables for o in others):

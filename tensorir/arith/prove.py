@@ -133,7 +133,7 @@ class Prover(Forms):
                 continue
             if atom.kind == PRODUCT:
                 others = list(atom.args)
-                if others.count(inner) == 1:
+                if sum(x is inner for x in others) == 1:
                     others.remove(inner)
                     if any(variable in x.variables for x in others):
                         return None

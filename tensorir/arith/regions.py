@@ -130,7 +130,9 @@ class _Sweep:
     def _constant_end(self, atom: Atom, greatest: bool) -> Linear | None:
         """The end that holds for the constant bounds of an atom, as far as the analyzer knows them."""
         forms = self.analyzer
-        if atom.kind == OPAQUE or any(v in self.variables and forms.variable(v) not in forms.ranges for v in atom.variables):
+        if atom.kind == OPAQUE or any(
+            v in self.variables and forms.variable(v) not in forms.ranges for v in atom.variables
+        ):
             bounds = forms.atom_interval(atom)
             t = atom.dtype
             if bounds.lo == t.min_value or bounds.hi == t.max_value:
@@ -166,9 +168,7 @@ def _is_none(items: Sequence[object]) -> list[None]:
     return [None for i in items if i is None]
 
 
-def index_range(
-    e: Expr, ranges: Mapping[Var, tuple[Expr, Expr]], analyzer: Analyzer
-) -> SymbolicRange | None:
+def index_range(e: Expr, ranges: Mapping[Var, tuple[Expr, Expr]], analyzer: Analyzer) -> SymbolicRange | None:
     """(begin, extent) of the hull of `e` while each variable of `ranges` runs over its (begin, extent); other variables
     stay as they are. None if nothing is known (an index read from memory, for instance)."""
     form = analyzer.linear(e)

@@ -150,8 +150,10 @@ def _stays_in_range(x: Expr, s: Expr, lanes: int, analyzer: Analyzer) -> bool:
 def _cast_ramp(e: Cast, source: Ramp, analyzer: Analyzer) -> Expr:
     """A ramp of a wider or narrower type, where no lane wraps."""
     old = source.dtype.element
-    if old != dtypes.INDEX and e.dtype.bits > old.bits and not _stays_in_range(
-        source.base, source.stride, source.lanes, analyzer
+    if (
+        old != dtypes.INDEX
+        and e.dtype.bits > old.bits
+        and not _stays_in_range(source.base, source.stride, source.lanes, analyzer)
     ):
         return e
     t = e.dtype.element

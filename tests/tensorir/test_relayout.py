@@ -72,9 +72,11 @@ def check(
 
 
 def values(*shape: int, dtype: str = "float32") -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape).astype(dtype) if dtype == "float32" else np.arange(
-        np.prod(shape), dtype=dtype
-    ).reshape(shape)
+    return (
+        np.random.default_rng(0).standard_normal(shape).astype(dtype)
+        if dtype == "float32"
+        else np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+    )
 
 
 CHANNELS = (3, 16, 20, 32)
@@ -90,7 +92,9 @@ def test_relu_reads_its_own_lanes(c: int) -> None:
 
 
 @pytest.mark.parametrize("c", CHANNELS)
-@pytest.mark.parametrize("layouts", [(NCHW16C, NCHW16C), (NCHW8C, NCHW16C), (NHWC, NCHW16C), (NCHW16C, NHWC), (None, NCHW16C)])
+@pytest.mark.parametrize(
+    "layouts", [(NCHW16C, NCHW16C), (NCHW8C, NCHW16C), (NHWC, NCHW16C), (NCHW16C, NHWC), (None, NCHW16C)]
+)
 def test_exp_is_masked(c: int, layouts: tuple[Layout | None, Layout]) -> None:
     a = te.placeholder((1, c, 2, 3), name="A")
     b = te.compute(a.shape, lambda n, c, h, w: a[n, c, h, w] + 1.0, name="plus")
@@ -169,9 +173,7 @@ def test_several_outputs(c: int) -> None:
     both = te.compute(a.shape, lambda n, c, h, w: (a[n, c, h, w] + 1.0, a[n, c, h, w] > 0.0), name="two")
     check([a], both, NCHW16C, [NCHW16C], [values(1, c, 2, 3)])
     k = te.reduce_axis(3, "k")
-    index, value = te.compute(
-        (1, c, 2, 1), lambda n, c, h, o: te.argmax(k, a[n, c, h, k], axis=k), name="arg"
-    )
+    index, value = te.compute((1, c, 2, 1), lambda n, c, h, o: te.argmax(k, a[n, c, h, k], axis=k), name="arg")
     check([a], (index, value), NCHW16C, [NCHW16C], [values(1, c, 2, 3)])
 
 

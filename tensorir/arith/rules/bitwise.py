@@ -27,7 +27,5 @@ RULES = (
     Rule("x ^ 0", BitXor(_x, _ZERO, int64), lambda x: x, commutes=True),
     Rule("x ^ x", BitXor(_x, _x, int64), _zero, lambda analyzer, x: x.dtype.lanes == 1),
     Rule("x >> 0", ShiftRight(_x, _ZERO, int64), lambda x: x),
-    Rule(
-        "x << c", ShiftLeft(_x, _c, int64), lambda x, c: Mul(x, const(1 << c.value, x.dtype), x.dtype), _in_range
-    ),
+    Rule("x << c", ShiftLeft(_x, _c, int64), lambda x, c: Mul(x, const(1 << c.value, x.dtype), x.dtype), _in_range),
 )

@@ -21,9 +21,7 @@ RULES = tuple(
         Rule(f"{name}(true, a, b)", cls(_TRUE, _a, _b, int64), lambda a, b: a),
         Rule(f"{name}(false, a, b)", cls(_FALSE, _a, _b, int64), lambda a, b: b),
         Rule(f"{name}(c, a, a)", cls(_c, _a, _a, int64), lambda c, a: a, _same_lanes),
-        Rule(
-            f"{name}(not c, a, b)", cls(Not(_c), _a, _b, int64), lambda c, a, b, cls=cls: cls(c, b, a, a.dtype)
-        ),
+        Rule(f"{name}(not c, a, b)", cls(Not(_c), _a, _b, int64), lambda c, a, b, cls=cls: cls(c, b, a, a.dtype)),
         Rule(f"{name}(c, true, false)", cls(_c, _TRUE, _FALSE, bool_), lambda c: c),
         Rule(f"{name}(c, false, true)", cls(_c, _FALSE, _TRUE, bool_), lambda c: logical_not(c)),
         Rule(

@@ -40,7 +40,9 @@ _COMPARE = (less, less_equal, equal, not_equal)
 def number(rng: random.Random, variables: list[Var], depth: int, t: DType) -> Expr:
     """A random integer expression."""
     if depth == 0 or rng.random() < 0.1:
-        return rng.choice(variables) if rng.random() < 0.75 else const(rng.randint(0 if t.kind == "uint" else -9, 20), t)
+        return (
+            rng.choice(variables) if rng.random() < 0.75 else const(rng.randint(0 if t.kind == "uint" else -9, 20), t)
+        )
     choice = rng.random()
     a = number(rng, variables, depth - 1, t)
     if choice < 0.35:
