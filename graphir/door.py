@@ -102,13 +102,13 @@ class Door:
             arranged = [outputs[n] for n in self.output_names]
         if len(arranged) != len(shapes):
             raise InputError(f"{len(arranged)} output arrays are given, the model has {len(shapes)} outputs")
-        for array, v, name, shape in zip(arranged, self.outputs, self.output_names, shapes):
+        for array, v, name, sizes in zip(arranged, self.outputs, self.output_names, shapes):
             if not isinstance(array, np.ndarray):
                 raise InputError(f"the output {name!r} is given {type(array).__name__}, not a numpy array")
             if array.dtype != v.dtype.numpy:
                 raise InputError(f"the output {name!r} is {v.dtype}, the array given is {array.dtype}")
-            if array.shape != shape:
-                raise InputError(f"the output {name!r} has shape {shape}, the array given {array.shape}")
+            if array.shape != sizes:
+                raise InputError(f"the output {name!r} has shape {sizes}, the array given {array.shape}")
             if not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
                 raise InputError(
                     f"the output {name!r} cannot be written in place: the array is read-only or not contiguous",

@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from graphir.constants import run_constants
 from graphir.errors import PassError
-from graphir.ir import Graph
+from graphir.ir import Graph, with_nodes
 from graphir.passes.common import common_nodes
 from graphir.passes.dead import dead_nodes
 from graphir.passes.fold_constants import fold_constants
@@ -71,19 +71,21 @@ class GraphPass:
     run: Callable[[Graph, PassContext], Graph]
     level: int
     reason: str
+    branches: bool = False
+    """True if the branches of control flow are left to the runner; a pass that must see both sides does them itself."""
 
 
 PIPELINE: tuple[GraphPass, ...] = (
     GraphPass("infer", infer_pass, 0, "every later pass relies on exact shapes and on known content"),
-    GraphPass("simplify", simplify, 1, "identities, casts, reshapes and transposes that cancel hide patterns"),
-    GraphPass("common_nodes", common_nodes, 1, "equal nodes over equal values are computed once"),
-    GraphPass("dead_nodes", dead_nodes, 1, "what no output needs is not compiled"),
-    GraphPass("fold_constants", fold_constants, 1, "scale folding wants constant weights and statistics"),
-    GraphPass("fold_scales", fold_scales, 3, "a batch norm after a convolution costs nothing inside its weights"),
+    GraphPass("simplify", simplify, 1, "identities, casts, reshapes and transposes that cancel hide patterns", True),
+    GraphPass("common_nodes", common_nodes, 1, "equal nodes over equal values are computed once", True),
+    GraphPass("dead_nodes", dead_nodes, 1, "what no output needs is not compiled", True),
+    GraphPass("fold_constants", fold_constants, 1, "scale folding wants constant weights and statistics", True),
+    GraphPass("fold_scales", fold_scales, 3, "a batch norm after a convolution costs nothing inside its weights", True),
     GraphPass("layouts", layouts, 3, "convolutions want packed channels; the choice must stand before fusion"),
-    GraphPass("pack_constants", fold_constants, 1, "folded scales and packed weights are computed once, here"),
-    GraphPass("common_after_layouts", common_nodes, 1, "two readers of one value may have asked for the same transform"),
-    GraphPass("dead_after_layouts", dead_nodes, 1, "the nodes that folding left behind"),
+    GraphPass("pack_constants", fold_constants, 1, "folded scales and packed weights are computed once, here", True),
+    GraphPass("common_after_layouts", common_nodes, 1, "two readers of one value may have asked for the same transform", True),
+    GraphPass("dead_after_layouts", dead_nodes, 1, "the nodes that folding left behind", True),
     GraphPass("fuse", fuse, 2, "one kernel for a contraction and what follows it: fewer trips to memory"),
 )
 
@@ -109,6 +111,8 @@ def run_pass(entry: GraphPass, graph: Graph, context: PassContext) -> Graph:
     verify_graph(graph, where=f"(before {entry.name})", types=False)
     start = time.perf_counter()
     result = entry.run(graph, context)
+    if entry.branches and isinstance(result, Graph):
+        result = _in_branches(entry, result, context)
     seconds = time.perf_counter() - start
     context.times[entry.name] = context.times.get(entry.name, 0.0) + seconds
     if not isinstance(result, Graph):
@@ -119,6 +123,18 @@ def run_pass(entry: GraphPass, graph: Graph, context: PassContext) -> Graph:
     context.note(f"{entry.name}: {change}, {seconds * 1e3:.1f} ms")
     _dump(entry.name, graph, result, context)
     return result
+
+
+def _in_branches(entry: GraphPass, graph: Graph, context: PassContext) -> Graph:
+    """The graph with the pass run on the subgraphs of its control flow nodes."""
+    nodes = []
+    for node in graph.nodes:
+        if node.op == "if":
+            made = tuple(_in_branches(entry, entry.run(s, context), context) for s in node.subgraphs)
+            if any(a is not b for a, b in zip(made, node.subgraphs)):
+                node = replace(node, subgraphs=made)
+        nodes.append(node)
+    return graph if all(a is b for a, b in zip(nodes, graph.nodes)) else with_nodes(graph, nodes)
 
 
 def run_pipeline(graph: Graph, context: PassContext) -> Graph:

@@ -71,6 +71,8 @@ def _gives_back(walk: _Walk, node: Node) -> Value | None:
         return None
     if node.op in ("identity", "cast", "expand", "layout_transform") or (node.op in _ONE_OPERAND and len(node.inputs) == 1):
         return x
+    if node.op == "slice" and all(isinstance(k, int) and k > 0 for k in node.attributes.get("steps") or ()):
+        return x
     return x if node.op not in ("dims",) and get_op(node.op).view else None
 
 
