@@ -166,15 +166,15 @@ def _emit_load(c: Compiler, e: ir.Load) -> Value:
     name, lohi = c.buffers.get(e.buffer), full_interval(e.buffer.dtype)
     if name is None:
         raise InternalError(f"the buffer {e.buffer.name} is read outside its allocation")
+    condition = "" if e.predicate is None else (c.atom(e.predicate) if c.checked else c.memo[e.predicate]).code
     if c.checked:
-        if e.predicate is not None:
-            return Value(f"{name}.load_if({c.memo[e.predicate].code}, {c.index_codes(e.buffer, e.indices)})", *lohi, 2)
-        return Value(f"{name}.load({c.index_codes(e.buffer, e.indices)})", *lohi, 2)
-    code = f"{name}[{c.flat(e.buffer, e.indices)}]"
+        code = f"{name}.load({c.checked_flat(e.buffer, e.indices, 'read', condition)})"
+    else:
+        code = f"{name}[{c.flat(e.buffer, e.indices)}]"
     if e.predicate is None:
         return Value(code, *lohi, 2)
     zero = "0.0" if e.dtype.is_float else "False" if e.dtype.is_bool else "0"
-    return Value(f"({code} if {c.memo[e.predicate].code} else {zero})", *lohi, 3)
+    return Value(f"({code} if {condition} else {zero})", *lohi, 3)
 
 
 def _emit_ramp(c: Compiler, e: ir.Ramp) -> Value:

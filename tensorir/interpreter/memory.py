@@ -71,19 +71,15 @@ def race(a: Context, b: Context) -> bool:
 
 
 class CheckedMemory:
-    """One buffer in checked mode. `shared` says that the program writes it, so that its accesses can race."""
+    """One buffer in checked mode. The program compares indices with `shape` and calls `outside`.
 
-    __slots__ = ("name", "shape", "values", "written", "monitor", "writers", "readers", "zero")
+    `shared` says that the program writes the buffer, so that its accesses can race; `written` that it starts defined.
+    """
+
+    __slots__ = ("name", "shape", "values", "written", "monitor", "writers", "readers")
 
     def __init__(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        values: list[Any],
-        monitor: Monitor,
-        written: bool,
-        shared: bool,
-        zero: Any,
+        self, name: str, shape: tuple[int, ...], values: list[Any], monitor: Monitor, *, written: bool, shared: bool
     ) -> None:
         self.name = name
         self.shape = shape
@@ -92,64 +88,58 @@ class CheckedMemory:
         self.monitor = monitor
         self.writers: dict[int, Context] | None = {} if shared else None
         self.readers: dict[int, set[Context]] = {}
-        self.zero = zero
 
-    def place(self, indices: tuple[int, ...], what: str) -> int:
-        """The position of an element, or an error that names the axis."""
-        position = 0
+    def outside(self, what: str, indices: tuple[int, ...]) -> None:
+        """Raises the error of an access out of bounds, naming the axis."""
         for axis, (index, extent) in enumerate(zip(indices, self.shape, strict=True)):
             if not 0 <= index < extent:
                 raise SanitizerError(
-                    f"{what} out of bounds: {self.text(indices)}: index {axis} is {index}, the extent is {extent}"
+                    f"{what} out of bounds: {self.name}[{', '.join(str(i) for i in indices)}]: "
+                    f"index {axis} is {index}, the extent is {extent}"
                 )
-            position = position * extent + index
-        return position
 
-    def text(self, indices: Sequence[int]) -> str:
-        """The access as the program writes it."""
-        return f"{self.name}[{', '.join(str(i) for i in indices)}]"
+    def text(self, position: int) -> str:
+        """The element at a position, as the program writes it."""
+        indices: list[int] = []
+        for extent in reversed(self.shape):
+            position, index = divmod(position, extent)
+            indices.append(index)
+        return f"{self.name}[{', '.join(str(i) for i in reversed(indices))}]"
 
-    def load(self, *indices: int) -> Any:
+    def load(self, position: int) -> Any:
         """Reads an element."""
-        position = self.place(indices, "read")
         if not self.written[position]:
-            raise SanitizerError(f"read of memory never written: {self.text(indices)}")
-        context = self.monitor.context
-        if self.writers is not None and context:
+            raise SanitizerError(f"read of memory never written: {self.text(position)}")
+        if self.writers is not None and (context := self.monitor.context):
             writer = self.writers.get(position)
-            if writer is not None and race(writer, context):
-                raise SanitizerError(f"race: {self.text(indices)} is read while another iteration writes it")
+            if writer is not None and writer is not context and race(writer, context):
+                raise SanitizerError(f"race: {self.text(position)} is read while another iteration writes it")
             self.readers.setdefault(position, set()).add(context)
         return self.values[position]
 
-    def load_if(self, condition: bool, *indices: int) -> Any:
-        """Reads an element where `condition` holds, else gives zero."""
-        return self.load(*indices) if condition else self.zero
-
-    def store(self, value: Any, *indices: int) -> None:
+    def store(self, value: Any, position: int) -> None:
         """Writes an element."""
-        self.store_in(self.monitor.context, value, indices)
+        self.store_in(self.monitor.context, value, position)
 
-    def store_lanes(self, values: Sequence[Any], places: Sequence[tuple[int, ...] | None]) -> None:
+    def store_lanes(self, values: Sequence[Any], positions: Sequence[int | None]) -> None:
         """Writes the lanes of a vector store; None is a lane left out."""
         execution = self.monitor.enter()
-        for lane, (value, indices) in enumerate(zip(values, places, strict=True)):
-            if indices is not None:
-                self.store_in((*self.monitor.context, (execution, lane)), value, indices)
+        for lane, (value, position) in enumerate(zip(values, positions, strict=True)):
+            if position is not None:
+                self.store_in((*self.monitor.context, (execution, lane)), value, position)
 
-    def store_in(self, context: Context, value: Any, indices: tuple[int, ...]) -> None:
+    def store_in(self, context: Context, value: Any, position: int) -> None:
         """Writes an element from the given context."""
-        position = self.place(indices, "write")
         if self.writers is not None:
             writer = self.writers.get(position)
-            if writer is not None and race(writer, context):
-                raise SanitizerError(f"race: {self.text(indices)} is written by two iterations")
-            readers = self.readers.pop(position, None)
+            if writer is not None and writer is not context and race(writer, context):
+                raise SanitizerError(f"race: {self.text(position)} is written by two iterations")
+            readers = self.readers.pop(position, None) if self.readers else None
             if readers is not None and any(race(r, context) for r in readers):
-                raise SanitizerError(f"race: {self.text(indices)} is written while another iteration reads it")
+                raise SanitizerError(f"race: {self.text(position)} is written while another iteration reads it")
             if context:
                 self.writers[position] = context
-            else:
-                self.writers.pop(position, None)
+            elif writer is not None:
+                del self.writers[position]
         self.written[position] = 1
         self.values[position] = value

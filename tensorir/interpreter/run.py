@@ -26,6 +26,7 @@ def interpret(
 ) -> None:
     """Runs `func` on `arrays`, one a parameter in order; the outputs are written in place.
 
+    A parameter of one dimension, as lowered programs have them, takes an array of any shape, row-major.
     `dims` gives the dimension symbols, by default read from the arrays' shapes. Mode "checked" also raises
     `SanitizerError` on an access out of bounds, a read of memory never written, and a race between parallel iterations
     or vector lanes. Raises `ArgumentError` when the arrays do not fit.
@@ -63,7 +64,7 @@ def _run_checked(func: Func, program: Program, arrays: Sequence[np.ndarray], siz
     first_output = len(func.params) - func.outputs
     memories = [
         CheckedMemory(
-            p.name, a.shape, to_list(a, p.dtype), monitor, i < first_output, i in program.written, _zero(p.dtype)
+            p.name, _shape(p, a), to_list(a, p.dtype), monitor, written=i < first_output, shared=i in program.written
         )
         for i, (a, p) in enumerate(zip(arrays, func.params, strict=True))
     ]
@@ -74,10 +75,6 @@ def _run_checked(func: Func, program: Program, arrays: Sequence[np.ndarray], siz
             raise SanitizerError(error.message, notes=program.place(error)) from None
     for position in program.written:
         _give_back(memories[position].values, arrays[position], func.params[position].dtype)
-
-
-def _zero(t: DType) -> Any:
-    return 0.0 if t.is_float else False if t.is_bool else 0
 
 
 def _give_back(values: list[Any], array: np.ndarray, t: DType) -> None:
@@ -92,7 +89,7 @@ def bind_dims(func: Func, arrays: Sequence[np.ndarray], dims: Mapping[Var, int] 
     sizes: dict[Var, int] = dict(dims or {})
     for buffer, array in zip(func.params, arrays, strict=True):
         _check_kind(func, buffer, array)
-        for extent, size in zip(buffer.shape, array.shape, strict=True):
+        for extent, size in zip(buffer.shape, _shape(buffer, array), strict=True):
             if isinstance(extent, Var):
                 sizes.setdefault(extent, size)
     for d in func.dims:
@@ -101,7 +98,7 @@ def bind_dims(func: Func, arrays: Sequence[np.ndarray], dims: Mapping[Var, int] 
                 f"{func.name}: the dimension {d.name} cannot be read from the shapes", help="pass it in dims"
             )
     for buffer, array in zip(func.params, arrays, strict=True):
-        for axis, (extent, size) in enumerate(zip(buffer.shape, array.shape, strict=True)):
+        for axis, (extent, size) in enumerate(zip(buffer.shape, _shape(buffer, array), strict=True)):
             missing = [v for v in free_vars(extent) if v not in sizes]
             if missing:
                 raise ArgumentError(
@@ -114,12 +111,17 @@ def bind_dims(func: Func, arrays: Sequence[np.ndarray], dims: Mapping[Var, int] 
     return sizes
 
 
+def _shape(buffer: Buffer, array: np.ndarray) -> tuple[int, ...]:
+    """The shape of an array as the program sees it: flat where the buffer of a lowered program is."""
+    return array.shape if array.ndim == len(buffer.shape) else (array.size,)
+
+
 def _check_kind(func: Func, buffer: Buffer, array: Any) -> None:
     if not isinstance(array, np.ndarray):
         raise ArgumentError(f"{func.name}: {buffer.name} is {type(array).__name__}, not a numpy array")
     if array.dtype != buffer.dtype.numpy:
         raise ArgumentError(f"{func.name}: {buffer.name} is {buffer.dtype}, the array given is {dtype_of(array.dtype)}")
-    if array.ndim != len(buffer.shape):
+    if array.ndim != len(buffer.shape) != 1:
         raise ArgumentError(
             f"{func.name}: {buffer.name} has {len(buffer.shape)} dimensions, the array given {array.ndim}"
         )

@@ -288,9 +288,22 @@ class Compiler:
             return str(constant)
         return f"{code} + {constant}" if constant else code
 
-    def index_codes(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-        """Codes of the indices, for the calls of checked memory."""
-        return ", ".join(index.code for index, _ in self.places(buffer, indices))
+    def checked_flat(self, buffer: Buffer, indices: tuple[Expr, ...], what: str, condition: str = "") -> str:
+        """The position of an element, after a comparison of the indices with the extents where that is not certain."""
+        for index in indices:
+            self.atom(index)
+        places = self.places(buffer, indices)
+        tests = [
+            f"0 <= {index.code} < {extent.code}"
+            for index, extent in places
+            if not (index.lo >= 0 and index.hi < extent.lo)
+        ]
+        if tests:
+            test = f"not ({' and '.join(tests)})"
+            with self.indented(f"if {condition} and {test}:" if condition else f"if {test}:"):
+                shown = "".join(f"{index.code}, " for index, _ in places)
+                self.line(f"{self.buffers[buffer]}.outside({what!r}, ({shown}))")
+        return self.flat(buffer, indices)
 
     # ------------------------------------------------------------------------------------------------------- vectors
 

@@ -42,7 +42,7 @@ def _store_scalar(c: Compiler, s: Store, name: str) -> None:
         c.value(index)
     value = c.value(s.value)
     if c.checked:
-        c.line(f"{name}.store({value.code}, {c.index_codes(s.buffer, s.indices)})")
+        c.line(f"{name}.store({value.code}, {c.checked_flat(s.buffer, s.indices, 'write')})")
     else:
         c.line(f"{name}[{c.flat(s.buffer, s.indices)}] = {value.code}")
 
@@ -63,12 +63,13 @@ def _store_vector(c: Compiler, s: Store, name: str, lanes: int) -> None:
     c.line(f"{places} = []")
     with c.lanes(lanes):
         if s.predicate is None:
-            _append_lane(c, s, values, places, None)
+            _append_lane(c, s, values, places)
         elif c.checked:
-            _append_lane(c, s, values, places, c.value(s.predicate).code)
+            c.value(s.predicate)
+            _append_lane(c, s, values, places, c.atom(s.predicate).code)
         else:
             with c.indented(f"if {c.value(s.predicate).code}:"), c.scope():
-                _append_lane(c, s, values, places, None)
+                _append_lane(c, s, values, places)
     if c.checked:
         c.line(f"{name}.store_lanes({values}, {places})")
         return
@@ -77,11 +78,11 @@ def _store_vector(c: Compiler, s: Store, name: str, lanes: int) -> None:
         c.line(f"{name}[{place}] = {place}_value")
 
 
-def _append_lane(c: Compiler, s: Store, values: str, places: str, condition: str | None) -> None:
+def _append_lane(c: Compiler, s: Store, values: str, places: str, condition: str = "") -> None:
     for index in s.indices:
         c.value(index)
-    place = f"({c.index_codes(s.buffer, s.indices)},)" if c.checked else c.flat(s.buffer, s.indices)
-    if condition is not None:
+    place = c.checked_flat(s.buffer, s.indices, "write", condition) if c.checked else c.flat(s.buffer, s.indices)
+    if condition:
         place = f"{place} if {condition} else None"
     c.line(f"{places}.append({place})")
     c.line(f"{values}.append({c.value(s.value).code})")
@@ -127,8 +128,7 @@ def _stmt_allocate(c: Compiler, s: Allocate) -> None:
     memory = f"[{literal(poison(t))}] * ({size})"
     if c.checked:
         shape = "(" + "".join(f"{e.code}, " for e in extents) + ")"
-        zero = "0.0" if t.is_float else "False" if t.is_bool else "0"
-        memory = f"Memory({s.buffer.name!r}, {shape}, {memory}, monitor, False, True, {zero})"
+        memory = f"Memory({s.buffer.name!r}, {shape}, {memory}, monitor, written=False, shared=True)"
     c.line(f"{name} = {memory}")
     c.buffers[s.buffer] = name
     c.private[s.buffer] = private
@@ -277,8 +277,10 @@ def _block_body(c: Compiler, s: Block) -> None:
             begin = c.value(iteration.begin)
             if reduces:
                 first.append(f"{value.code} == {begin.code}")
-            if c.checked:
-                end = f"{begin.code} + {c.value(iteration.extent).code}"
+            extent = c.value(iteration.extent)
+            certain = value.lo >= begin.hi and value.hi < begin.lo + extent.lo
+            if c.checked and not certain:
+                end = f"{begin.code} + {extent.code}"
                 with c.indented(f"if not {begin.code} <= {value.code} < {end}:"):
                     c.line(f"outside_domain({s.name!r}, {iteration.var.name!r}, {value.code})")
     if s.init is not None:

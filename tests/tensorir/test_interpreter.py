@@ -16,7 +16,9 @@ from tensorir.expr import IterVar, Load, Var, const, ramp
 from tensorir.interpreter import SanitizerError, compile_program, evaluate, interpret
 from tensorir.interpreter.run import ArgumentError
 from tensorir.interpreter.source import NotSupportedError
+from tensorir.passes.pipeline import lower
 from tensorir.stmt import Allocate, Block, For, Func, If, LetStmt, Stmt, Store, seq
+from tensorir.target import Target
 from tensorir.visit import free_vars
 
 F32 = dtypes.float32
@@ -441,3 +443,16 @@ def test_threads_of_one_statement_race() -> None:
     f = func(loop(tx, 8, body, "thread", thread="threadIdx.x"), b)
     with pytest.raises(SanitizerError, match=r"race: B\[0\].*\nin block S, at threadIdx.x = 1"):
         interpret(f, [np.zeros(8, np.float32)], mode="checked")
+
+
+def test_a_lowered_program_takes_arrays_of_any_shape() -> None:
+    a = te.placeholder((3, 5), name="A")
+    r = te.reduce_axis((0, 5), "r")
+    f = te.create_func([a, te.compute((3, 2), lambda i, j: te.sum(a[i, r] + te.exp(a[i, j]), axis=r), name="B")])
+    flat = lower(f, Target.parse("llvm -mcpu=znver4"))
+    assert all(len(p.shape) == 1 for p in flat.params)
+    x = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    first, second = np.full((3, 2), np.nan, np.float32), np.full((3, 2), np.nan, np.float32)
+    interpret(f, [x, first])
+    interpret(flat, [x, second], mode="checked")
+    assert first.tobytes() == second.tobytes()
