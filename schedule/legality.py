@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from schedule.bodies import Body
 from schedule.error import Refusal
-from schedule.state import Annotate, AtLoop, Call, Decompose, Inlined, Loop, Stage, State
+from schedule.state import Annotate, AtLoop, AtRoot, Call, Decompose, Inlined, Loop, Prefetch, Stage, State
 
 if TYPE_CHECKING:
     from schedule.analysis import Analysis, Placed
@@ -33,6 +33,7 @@ def find_consumers(state: State, bodies: dict[int, Body]) -> dict[int, tuple[Sta
 def check_places(state: State) -> None:
     """The part of the rules on places that needs no loops. Raises `Refusal`."""
     for stage in state.stages:
+        _check_prefetches(state, stage)
         at = stage.place
         if not isinstance(at, (AtLoop, Inlined)):
             continue
@@ -45,6 +46,18 @@ def check_places(state: State) -> None:
             raise Refusal(
                 f"{stage.name} is computed at loop {at.loop.name} of {host.name}, so {host.name} must keep its loops",
                 cause=at.call, help=f"call s[{stage.name}].compute_root() or attach it to another stage first",
+            )  # fmt: skip
+
+
+def _check_prefetches(state: State, stage: Stage) -> None:
+    for step in stage.history:
+        if not isinstance(step, Prefetch):
+            continue
+        source = state.stage_of(step.tensor)
+        if not isinstance(source.place, AtRoot) or any(b.scope != "global" for b in source.buffers):
+            raise Refusal(
+                f"{source.name} is prefetched and so must be in global memory over the whole program", cause=step.call,
+                loops=(step.loop,), help="prefetch inputs and stages at root: what is computed close by is in the cache",
             )  # fmt: skip
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from schedule.analysis import Analysis, Placed
-from schedule.state import AtLoop, Loop, Stage, State
+from schedule.state import AtLoop, Loop, Prefetch, Stage, State
+from tensorir import dtypes
 from tensorir.buffer import Buffer, Range, Region
-from tensorir.expr import Expr, IterVar, Load, Var, const
-from tensorir.stmt import Allocate, Block, For, Func, Stmt, Store, seq
+from tensorir.expr import Call, Expr, IterVar, Load, Var, const
+from tensorir.stmt import Allocate, Block, Evaluate, For, Func, Stmt, Store, seq
 from tensorir.te import ComputeOp, ExternOp, compute_block, extern_block, shape_vars
 from tensorir.visit import rewrite_expr, rewrite_stmt, substitute, substitute_stmt
 
@@ -59,15 +60,21 @@ class Builder:
         if found is None:
             if len(self._nests) > 4096:
                 self._nests.clear()
-            found = self._nests[key] = (self._make_nest(placed, block, inner), made_from)
+            found = self._nests[key] = (self._make_nest(analysis.state, placed, block, inner), made_from)
         return found[0]
 
-    def _make_nest(self, placed: Placed, block: Block, inner: dict[int, list[tuple[Placed, Stmt]]]) -> Stmt:
+    def _make_nest(
+        self, state: State, placed: Placed, block: Block, inner: dict[int, list[tuple[Placed, Stmt]]]
+    ) -> Stmt:
         init_block = None
         if placed.init_before is not None and block.init is not None:
             block, init_block = self._decompose(block)
         body: Stmt = dataclasses.replace(block, bindings=placed.bindings, predicate=placed.guard)
         loops = placed.nest.loops
+        ahead: dict[int, list[Block]] = {}
+        for step in placed.nest.prefetches:
+            buffer = _stored(state, step.tensor)
+            ahead.setdefault(id(step.loop), []).extend(_prefetch_blocks(placed, block, step, buffer))
         for position in range(len(loops) - 1, -1, -1):
             loop = loops[position]
             nests = inner.get(id(loop.var), [])
@@ -75,7 +82,7 @@ class Builder:
                 body = seq(*[n for _, n in nests], body)
                 for child, _ in reversed(nests):
                     body = _allocate(child.stage, body)
-            body = _loop(loop, body)
+            body = _loop(loop, seq(*ahead.get(id(loop.var), ()), body))
             if init_block is not None and loop.var is placed.init_before:
                 body = seq(_init_nest(placed, init_block, loops[position:]), body)
         return body
@@ -140,6 +147,27 @@ def _init_nest(placed: Placed, block: Block, loops: Sequence[Loop]) -> Stmt:
     for loop, var in reversed(copied):
         body = _loop(dataclasses.replace(loop, var=var), body)
     return body
+
+
+def _prefetch_blocks(placed: Placed, block: Block, step: Prefetch, buffer: Buffer) -> list[Block]:
+    """For each read of the tensor, stored in `buffer`, a block that asks for the element read first in an iteration,
+    further on in memory. It reads nothing: an address behind the end of the tensor is no access."""
+    loops = placed.nest.loops
+    first: dict[Var, Expr] = {loop.var: const(0) for loop in loops[placed.nest.position(step.loop) + 1 :]}
+    iters = tuple(IterVar(Var(i.name, i.var.dtype), i.begin, i.extent, "opaque") for i in block.iters)
+    rename: dict[Var, Expr] = {a.var: b.var for a, b in zip(block.iters, iters, strict=True)}
+    bindings = tuple(substitute(b, first) for b in placed.bindings)
+    guard = substitute(placed.guard, first)
+    result = []
+    for read in block.reads:
+        if read.buffer is not buffer:
+            continue
+        point = [substitute(r.begin, rename) for r in read.ranges]
+        point[-1] = point[-1] + step.distance
+        load = Load(read.buffer, tuple(point), read.buffer.dtype)
+        body = Evaluate(Call("prefetch", (load,), dtypes.int32))
+        result.append(Block(f"prefetch_{read.buffer.name}", iters, bindings, guard, (), (), None, body))
+    return result
 
 
 def _allocate(stage: Stage, body: Stmt, params: Sequence[Buffer] = ()) -> Stmt:

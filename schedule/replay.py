@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from schedule.error import Refusal
-from schedule.state import Annotate, Decompose, Fuse, Loop, Pragma, Reorder, Split, Step
+from schedule.state import Annotate, Decompose, Fuse, Loop, Pragma, Prefetch, Reorder, Split, Step
 from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, Var, const, floordiv, floormod, less, minimum
 
@@ -72,6 +72,7 @@ class Nest:
     values: dict[Var, Expr]
     guards: tuple[Guard, ...]
     init_before: Var | None
+    prefetches: tuple[Prefetch, ...] = ()
 
     def loop(self, var: Var) -> Loop | None:
         """The loop over `var`, if there is one."""
@@ -98,7 +99,7 @@ def ceildiv(a: Expr, b: Expr) -> Expr:
 def replay(roots: tuple[Extent, ...], history: tuple[Step, ...]) -> Nest:
     """The loops that `history` makes of a domain. Raises `Refusal`."""
     loops = [Loop(r.var, r.extent, r.kind) for r in roots]
-    work = _Work(loops, [], [], None)
+    work = _Work(loops, [], [], None, [])
     for step in history:
         _APPLY[type(step)](work, step)
     return _finish(roots, work)
@@ -110,6 +111,7 @@ class _Work:
     relations: list[Relation]
     guarded: list[tuple[Var, Expr, str]]
     init_before: Var | None
+    prefetches: list[Prefetch]
 
     def find(self, var: Var) -> int:
         return next(i for i, loop in enumerate(self.loops) if loop.var is var)
@@ -139,6 +141,7 @@ def _split(work: _Work, step: Split) -> None:
         work.guarded.append((step.parent, loop.extent, loop.kind))
     if work.init_before is step.parent:
         work.init_before = step.outer
+    work.prefetches = [_moved(p, step.parent, step.inner) for p in work.prefetches]
 
 
 def _divides(extent: Expr, factor: int) -> bool:
@@ -159,6 +162,11 @@ def _fuse(work: _Work, step: Fuse) -> None:
     work.relations.append(FuseRelation(step.outer, step.inner, step.fused, inner.extent, outer.extent))
     if work.init_before is step.outer or work.init_before is step.inner:
         work.init_before = step.fused
+    work.prefetches = [_moved(_moved(p, step.outer, step.fused), step.inner, step.fused) for p in work.prefetches]
+
+
+def _moved(step: Prefetch, old: Var, new: Var) -> Prefetch:
+    return dataclasses.replace(step, loop=new) if step.loop is old else step
 
 
 def _reorder(work: _Work, step: Reorder) -> None:
@@ -191,6 +199,10 @@ def _decompose(work: _Work, step: Decompose) -> None:
     work.init_before = step.loop
 
 
+def _prefetch(work: _Work, step: Prefetch) -> None:
+    work.prefetches.append(step)
+
+
 _APPLY: dict[type, Callable[..., None]] = {
     Split: _split,
     Fuse: _fuse,
@@ -198,6 +210,7 @@ _APPLY: dict[type, Callable[..., None]] = {
     Annotate: _annotate,
     Pragma: _pragma,
     Decompose: _decompose,
+    Prefetch: _prefetch,
 }
 
 
@@ -211,7 +224,9 @@ def _finish(roots: tuple[Extent, ...], work: _Work) -> Nest:
             values[relation.outer] = floordiv(fused, relation.extent)
             values[relation.inner] = floormod(fused, relation.extent)
     guards = tuple(Guard(less(values[var], extent), kind) for var, extent, kind in work.guarded)
-    return Nest(roots, tuple(work.loops), tuple(work.relations), values, guards, work.init_before)
+    return Nest(
+        roots, tuple(work.loops), tuple(work.relations), values, guards, work.init_before, tuple(work.prefetches)
+    )
 
 
 # ------------------------------------------------------------------------- ranges of axes when some loops stand still

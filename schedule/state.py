@@ -93,7 +93,17 @@ class Decompose:
     call: Call
 
 
-Step = Split | Fuse | Reorder | Annotate | Pragma | Decompose
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefetch:
+    """Each iteration of `loop` asks the cache for what it reads of `tensor`, `distance` elements further on."""
+
+    loop: Var
+    tensor: Tensor
+    distance: int
+    call: Call
+
+
+Step = Split | Fuse | Reorder | Annotate | Pragma | Decompose | Prefetch
 
 
 # ----------------------------------------------------------------------------------------------------------- places

@@ -11,6 +11,7 @@ from schedule.primitives import (
     fuse,
     parallel,
     pragma,
+    prefetch,
     reorder,
     set_scope,
     split,
@@ -22,5 +23,6 @@ from schedule.primitives import (
 
 __all__ = [
     "bind", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root", "decompose_reduction", "fuse",
-    "parallel", "pragma", "reorder", "set_scope", "split", "tile", "transform_layout", "unroll", "vectorize",
+    "parallel", "pragma", "prefetch", "reorder", "set_scope", "split", "tile", "transform_layout", "unroll",
+    "vectorize",
 ]  # fmt: skip

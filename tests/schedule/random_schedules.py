@@ -97,8 +97,8 @@ PROGRAMS: tuple[Callable[[], Program], ...] = (
 
 WEIGHTS = {
     "split": 10, "fuse": 8, "reorder": 6, "tile": 5, "unroll": 5, "vectorize": 6, "parallel": 5, "bind": 3, "pragma": 2,
-    "compute_at": 10, "compute_root": 3, "compute_inline": 4, "cache_write": 8, "cache_read": 4, "set_scope": 4,
-    "decompose_reduction": 6, "transform_layout": 4,
+    "prefetch": 2, "compute_at": 10, "compute_root": 3, "compute_inline": 4, "cache_write": 8, "cache_read": 4,
+    "set_scope": 4,    "decompose_reduction": 6, "transform_layout": 4,
 }  # fmt: skip
 
 
@@ -209,6 +209,11 @@ def _pragma(s: Schedule, rng: random.Random, views: list[StageView]) -> Argument
     return None if found is None else (found[0], (*found[1], "note", rng.randint(0, 9)))
 
 
+def _prefetch(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    found = _one_loop(s, rng, views)
+    return None if found is None else (found[0], (rng.choice(s.stages), *found[1], rng.randint(1, 9)))
+
+
 def _compute_at(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
     inner = [v for v in views if all(v.tensor is not o for o in s.outputs)]
     hosts = [v for v in views if v.loops]
@@ -258,7 +263,8 @@ def _transform_layout(s: Schedule, rng: random.Random, views: list[StageView]) -
 
 ARGUMENTS: dict[str, Callable[[Schedule, random.Random, list[StageView]], Arguments]] = {
     "split": _split, "fuse": _fuse, "reorder": _reorder, "tile": _tile, "unroll": _free_loop, "vectorize": _free_loop,
-    "parallel": _free_loop, "bind": _bind, "pragma": _pragma, "compute_at": _compute_at, "compute_root": _any_stage,
+    "parallel": _free_loop, "bind": _bind, "pragma": _pragma, "prefetch": _prefetch, "compute_at": _compute_at,
+    "compute_root": _any_stage,
     "compute_inline": _any_stage, "cache_write": _cache_write, "cache_read": _cache_read, "set_scope": _set_scope,
     "decompose_reduction": _decompose, "transform_layout": _transform_layout,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from tensorir import te
 from tensorir.expr import Fma, Var
 from tensorir.interpreter import interpret
 from tensorir.passes.pipeline import lower
-from tensorir.stmt import Allocate, For, Func, Store
+from tensorir.stmt import Allocate, Evaluate, For, Func, Store
 from tensorir.target import Target
 from tensorir.visit import rewrite_stmt, walk_expr, walk_stmt, with_body
 from tests.schedule.bits import make_arrays, unbound
@@ -106,3 +106,13 @@ def test_register_tiles_of_odd_sizes(n: int, m: int, depth: int) -> None:
     for target in TARGETS:
         _check(sample, Target.parse(target), native=False)
     _check(sample, Target.parse("llvm"), native=True)
+
+
+def test_a_prefetch_stands_once_in_its_loop() -> None:
+    s = tiled_matmul(8, 32, 10)
+    a, b, bias = s.inputs
+    s["C"].prefetch(b, "k", 512)
+    func = lower(s.func(), Target.parse("llvm -mcpu=znver4"), check=True)
+    reduction = [x for x in walk_stmt(func.body) if isinstance(x, For)][-1]
+    assert len([x for x in walk_stmt(reduction.body) if isinstance(x, Evaluate)]) == 1
+    _check(Sample("matmul", s, {}), Target.parse("llvm"), native=True)

@@ -614,3 +614,27 @@ def test_verify_at_sampled_points() -> None:
     assert "8 sampled points" in s.verify(right)
     with pytest.raises(ScheduleError, match=r"verify\(\): D\[\d+, \d+\] is 0.5 when scheduled"):
         s.verify(wrong)
+
+
+def test_prefetch() -> None:
+    a, b, c = matmul(6, 8)
+    s = create_schedule(c)
+    s[c].reorder("i", "k", "j")
+    s[c].prefetch(b, "k", 64)
+    require_same_bits(s)
+    assert "prefetch_B" in str(s)
+    k_o, k_i = s[c].split("k", factor=2)
+    s[c].vectorize("j")
+    require_same_bits(s)
+    with pytest.raises(ScheduleError, match="the distance for i must be at least 1"):
+        s[c].prefetch(b, "i", 0)
+    a, b, c = elementwise()
+    t = create_schedule(c)
+    t[c].prefetch(b, "i", 8)
+    with pytest.raises(ScheduleError, match=r"compute_at\(C, i\): B is prefetched and so must be in global memory"):
+        t[b].compute_at(t[c], "i")
+    with pytest.raises(ScheduleError, match=r"this breaks the earlier prefetch\(B, i, 8\)"):
+        t[b].set_scope("local")
+    c = s.outputs[0]
+    with pytest.raises(ScheduleError, match="C does not read C"):
+        s[c].prefetch(c, "i", 4)
