@@ -29,6 +29,7 @@ from tensorir.passes.unroll import unroll
 from tensorir.passes.vectorize import vectorize
 from tensorir.stmt import Func
 from tensorir.target import Target
+from tensorir.verify import verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +44,6 @@ class Pass:
 def _plain(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
     """A pass that does not ask the target."""
     return lambda func, target: run(func)
-
-
-def _later(module: str, name: str) -> Callable[..., Func]:
-    import importlib
-
-    def run(func: Func, *rest: object) -> Func:
-        try:
-            found = getattr(importlib.import_module(module), name)
-        except ImportError:
-            return func
-        return found(func, *rest) or func
-
-    return run
-
-
-verify = _later("tensorir.verify", "verify")
 
 
 PASSES: tuple[Pass, ...] = (
@@ -117,4 +102,6 @@ def lower(
             verify(func)
         if dump is not None:
             dump(step.name, func)
+    if checking:
+        verify(func, "flat")
     return func

@@ -147,7 +147,7 @@ def test_random_nests_keep_their_bits(seed: int, target: Target) -> None:
     for make in PROGRAMS:
         plain = make(rng)
         func = randomly_scheduled(plain, rng)
-        flat = lower(func, target)
+        flat = lower(func, target, check=True)
         require_flat(flat)
         require_same_bits(plain, flat, seed=seed)
 
@@ -176,7 +176,7 @@ def register_convolution() -> Func:
 
 def test_hot_loops_of_a_convolution_carry_no_guard() -> None:
     func = register_convolution()
-    flat = lower(func, MASKED)
+    flat = lower(func, MASKED, check=True)
     require_flat(flat)
     assert not any(isinstance(s, If) for s in walk_stmt(flat.body))
     assert not any(isinstance(e, IfThenElse) for e in walk_exprs(flat.body))
@@ -214,7 +214,7 @@ def test_large_tile_is_linear() -> None:
     func = split(te.create_func([x, w, y], "tile"), "p", 28)
     func = reorder(func, ["p_o", "c", "p_i", "o"])
     func = with_kind(with_kind(with_kind(func, "p_i", "unrolled"), "o", "vectorized"), "c", "unrolled")
-    flat = lower(func, MASKED)
+    flat = lower(func, MASKED, check=True)
     assert sum(isinstance(s, Store) for s in walk_stmt(flat.body)) == 28 * 4 + 28
     require_same_bits(func, flat)
 
@@ -231,6 +231,6 @@ def test_empty_dimension() -> None:
 
 def test_func_keeps_its_face() -> None:
     func = dataclasses.replace(matmul(3, 4, 5), attrs=(("kernel", 1),))
-    flat = lower(func, MASKED)
+    flat = lower(func, MASKED, check=True)
     assert flat.name == func.name and flat.outputs == 1 and flat.attrs == func.attrs
     assert [p.name for p in flat.params] == ["A", "B", "C"]
