@@ -41,15 +41,15 @@ class GraphBuilder:
         self.constants: dict[Value, np.ndarray | None] = {}
         self.symbols: dict[str, Symbol] = {s.name: s for s in symbols}
         self.names: set[str] = set()
+        self.node_names: set[str] = set()
 
     def unique(self, name: str) -> str:
-        """`name`, or `name_1` and so on if it is taken; the result is taken from now on."""
-        made, number = name, 0
-        while made in self.names:
-            number += 1
-            made = f"{name}_{number}"
-        self.names.add(made)
-        return made
+        """A value name: `name`, or `name_1` and so on if it is taken; the result is taken from now on."""
+        return _unique(name, self.names)
+
+    def unique_node(self, name: str) -> str:
+        """A node name, likewise; nodes and values may share names."""
+        return _unique(name, self.node_names)
 
     def input(self, name: str, shape: Sequence[Any], dtype: DType | str = "float32") -> Value:
         """A new graph input; symbols in its shape join the graph's."""
@@ -85,7 +85,7 @@ class GraphBuilder:
     ) -> tuple[Value, ...]:
         """A new node; returns its outputs. A node whose results are known integers over the symbols is replaced by a
         `dims` node (or a constant)."""
-        node_name = self.unique(name or op)
+        node_name = self.unique_node(name or op)
         kept = tuple(sorted((k, canonical_attr(v)) for k, v in (attrs or {}).items()))
         types = infer_node(op, tuple(inputs), kept, subgraphs, node_name, origins)
         names = list(outputs) if outputs else []
@@ -113,7 +113,8 @@ class GraphBuilder:
 
     def emit(self, node: Node) -> Node:
         """Adds a node as it is."""
-        self.names.update([node.name, *(v.name for v in node.outputs)])
+        self.names.update(v.name for v in node.outputs)
+        self.node_names.add(node.name)
         self.nodes.append(node)
         return node
 
@@ -131,6 +132,15 @@ class GraphBuilder:
         )
 
 
+def _unique(name: str, taken: set[str]) -> str:
+    made, number = name, 0
+    while made in taken:
+        number += 1
+        made = f"{name}_{number}"
+    taken.add(made)
+    return made
+
+
 class GraphEditor(GraphBuilder):
     """Remakes a graph: walk `graph.nodes`, `keep` those that stay, `replace` values, `finish_edit`."""
 
@@ -141,7 +151,8 @@ class GraphEditor(GraphBuilder):
         self.constants = dict(graph.constants)
         self.names = {v.name for v in (*graph.inputs, *graph.constants)}
         for node in graph.nodes:
-            self.names.update([node.name, *(v.name for v in node.outputs)])
+            self.names.update(v.name for v in node.outputs)
+            self.node_names.add(node.name)
         self.replaced: dict[Value, Value] = {}
 
     def current(self, value: Value) -> Value:

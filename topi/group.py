@@ -19,8 +19,9 @@ from tensorir.printer import Printer
 from tensorir.relayout import relayout_compute
 from tensorir.stmt import Func
 from tensorir.target import Target
-from tensorir.te import Tensor, placeholder
+from tensorir.te import ComputeOp, Tensor, collect_operations, input_tensors, output_tensors, placeholder
 from tensorir.visit import free_vars, substitute
+from topi.broadcast import same_extent
 from topi.kinds import Kind, fusion_kind
 from topi.op import AttrValue, Call, Implementation, Op, TensorSpec
 from topi.registry import get_op
@@ -233,12 +234,38 @@ def _physical_compute(op: Op, call: Call, tensors: Sequence[Tensor | None]) -> A
     if all(s.layout.is_plain for s in specs):
         return op(*tensors, **call.attrs)
     logical, results = logical_compute(call)
-    replaced: dict[Tensor, tuple[Tensor, Layout]] = {}
+    stored: dict[Tensor, tuple[Tensor, Layout]] = {}
     for plain, physical, spec in zip(logical, tensors, call.inputs, strict=True):
         if plain is not None and physical is not None and spec is not None:
-            replaced[plain] = (physical, spec.layout)
-    made = relayout_compute(results, [s.layout for s in call.outputs], replaced)
+            stored[plain] = (physical, spec.layout)
+    wanted = {id(t): s.layout for t, s in zip(results, call.outputs, strict=True)}
+    operations = collect_operations(results)
+    known = [*results, *(t for o in operations for t in input_tensors(o))]
+    for operation in operations:
+        if isinstance(operation, PlaceholderOp):
+            continue
+        if not isinstance(operation, ComputeOp):
+            raise InternalError(f"{op.name} works on whole tensors and cannot read a packed layout")
+        outputs = output_tensors(operation, known)
+        layout = next((wanted[id(t)] for t in outputs if id(t) in wanted), None)
+        if layout is None:
+            layout = _stage_layout(outputs[0].shape, call.outputs[0])
+        made = relayout_compute(operation, layout, stored)
+        for plain, physical in zip(outputs, made if isinstance(made, tuple) else (made,), strict=True):
+            stored[plain] = (physical, layout)
+    made = tuple(stored[t][0] for t in results)
     return made if len(made) > 1 else made[0]
+
+
+def _stage_layout(shape: Sequence[Expr], result: TensorSpec) -> Layout:
+    """The layout of a stage on the way to a result: the result's own as far as the stage has its axes, so that both run
+    over the same blocks; plain where an axis that is split has another extent."""
+    rank = len(shape)
+    dims = tuple(d for d in result.layout.dims if d.axis < rank)
+    split = {d.axis for d in dims if d.extent is not None}
+    if rank <= len(result.shape) and all(same_extent(shape[a], result.shape[a]) for a in split):
+        return Layout(rank, dims)
+    return Layout.plain(rank)
 
 
 def lower_group(group: Group, target: Target, config: Any) -> Func:

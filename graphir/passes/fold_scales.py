@@ -22,6 +22,7 @@ from graphir import dims
 from graphir.builder import GraphEditor
 from graphir.ir import GRAPH_OPS, Graph, Node, Value, consumers
 from graphir.kinds import axis_pair
+from graphir.passes.dead import dead_nodes
 from topi.registry import get_op
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def fold_scales(graph: Graph, context: PassContext) -> Graph:
     walk = _Folding(graph, context)
     for node in graph.nodes:
         walk.visit(node)
-    return walk.edit.finish_edit()
+    return dead_nodes(walk.edit.finish_edit())
 
 
 class _Folding:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from graphir import dims
 from graphir.builder import GraphEditor
 from graphir.groups import spec_of
-from graphir.ir import GRAPH_OPS, Graph, Node, Value
+from graphir.ir import GRAPH_OPS, Graph, Node, Value, consumers, producers, with_nodes
 from graphir.kinds import keeps_axis, node_kind
 from tensorir.layout import Layout
 from topi.group import choose_implementation
@@ -55,7 +55,7 @@ class _Walk:
             source, name=self.edit.unique(f"{old.name}@{layout}"), layout=layout, content=None, shape=old.shape
         )
         node = Node(
-            "layout_transform", (source,), (made,), (("layout", layout),), self.edit.unique(f"{old.name}.layout"),
+            "layout_transform", (source,), (made,), (("layout", layout),), self.edit.unique_node(f"{old.name}.layout"),
             origins=old.origins,
         )  # fmt: skip
         self.edit.emit(node)
@@ -174,4 +174,28 @@ class _Walk:
         """The graph; outputs are plain."""
         for v in self.graph.outputs:
             self.edit.replace(v, self.plain(v))
-        return self.edit.finish_edit()
+        return _written_at_once(self.edit.finish_edit())
+
+
+def _written_at_once(graph: Graph) -> Graph:
+    """The graph without transforms that only re-lay what a reduction or a move has just written: such a node can write
+    any layout. (An elementwise node may become an epilogue of a packed contraction, so it is left.)"""
+    made = producers(graph)
+    readers = consumers(graph)
+    outputs = set(graph.outputs)
+    replaced: dict[Node, Node | None] = {}
+    for node in graph.nodes:
+        if node.op != "layout_transform":
+            continue
+        [x] = node.operands
+        maker = made.get(x)
+        if maker is None or maker.op in GRAPH_OPS or maker.implementation is not None or maker in replaced:
+            continue
+        movable = node_kind(maker) in ("reduction", "injective", "composite") and len(maker.outputs) == 1
+        if movable and maker.op != "layout_transform" and readers.get(x) == [node] and x not in outputs:
+            replaced[maker] = replace(maker, outputs=node.outputs)
+            replaced[node] = None
+    if not replaced:
+        return graph
+    kept = (replaced.get(n, n) for n in graph.nodes)
+    return with_nodes(graph, [n for n in kept if n is not None])
