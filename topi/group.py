@@ -19,7 +19,15 @@ from tensorir.printer import Printer
 from tensorir.relayout import relayout_compute
 from tensorir.stmt import Func
 from tensorir.target import Target
-from tensorir.te import ComputeOp, Tensor, collect_operations, input_tensors, output_tensors, placeholder
+from tensorir.te import (
+    ComputeOp,
+    PlaceholderOp,
+    Tensor,
+    collect_operations,
+    input_tensors,
+    output_tensors,
+    placeholder,
+)
 from tensorir.visit import free_vars, substitute
 from topi.broadcast import same_extent
 from topi.kinds import Kind, fusion_kind
