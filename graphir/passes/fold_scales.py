@@ -110,9 +110,11 @@ class _Folding:
         maker = self.made.get(x)
         if maker is None or not self.takes_scale(maker) or not dims.same_shape(node.output.shape, x.shape):
             return None
-        padded = (1,) * (x.rank - c.rank) + (dims.constants(c.shape) or (-1,))
-        axes = [n for n, size in enumerate(padded) if size != 1]
-        if c.rank > x.rank or len(axes) != 1 or not dims.same(x.shape[axes[0]], c.shape[axes[0] - x.rank + c.rank]):
+        sizes = dims.constants(c.shape)
+        if sizes is None or c.rank > x.rank:
+            return None
+        axes = [n + x.rank - c.rank for n, size in enumerate(sizes) if size != 1]
+        if len(axes) != 1 or not dims.same(x.shape[axes[0]], c.shape[axes[0] - x.rank + c.rank]):
             return None
         return axes[0]
 
