@@ -92,7 +92,18 @@ def _is_contiguous(index: Expr) -> bool:
     return isinstance(index, ir.Ramp) and isinstance(index.stride, ir.Const) and index.stride.value == 1
 
 
-def _stmt_let(c: Compiler, s: LetStmt) -> None:
+def _stmt_binder(c: Compiler, s: Stmt) -> None:
+    """Lets and allocations one inside the other, without recursion: a program may have hundreds."""
+    while isinstance(s, (LetStmt, Allocate)) and not threads.is_leaf(c, s):
+        if isinstance(s, LetStmt):
+            _bind_let(c, s)
+        else:
+            _bind_buffer(c, s)
+        s = s.body
+    c.stmt(s)
+
+
+def _bind_let(c: Compiler, s: LetStmt) -> None:
     with c.statement(s.value):
         if s.value.dtype.lanes > 1:
             c.vectors[s.var] = c.vector(s.value)
@@ -101,7 +112,6 @@ def _stmt_let(c: Compiler, s: LetStmt) -> None:
             name = c.fresh(s.var.name)
             c.line(f"{name} = {value.code}")
             c.names[s.var] = Value(name, value.lo, value.hi)
-    c.stmt(s.body)
 
 
 def _stmt_if(c: Compiler, s: If) -> None:
@@ -117,7 +127,7 @@ def _stmt_if(c: Compiler, s: If) -> None:
             c.stmt(s.otherwise)
 
 
-def _stmt_allocate(c: Compiler, s: Allocate) -> None:
+def _bind_buffer(c: Compiler, s: Allocate) -> None:
     with c.statement(*s.buffer.shape):
         extents = [c.temp(c.value(e)) for e in s.buffer.shape]
     private = threads.private_axes(c, s.buffer)
@@ -132,7 +142,6 @@ def _stmt_allocate(c: Compiler, s: Allocate) -> None:
     c.line(f"{name} = {memory}")
     c.buffers[s.buffer] = name
     c.private[s.buffer] = private
-    c.stmt(s.body)
 
 
 def _stmt_evaluate(c: Compiler, s: Evaluate) -> None:
@@ -305,7 +314,7 @@ def _leafwise(write: Callable[[Compiler, Any], None]) -> Callable[[Compiler, Any
 
 
 Compiler.STMTS.update({
-    Seq: _stmt_seq, If: _stmt_if, Allocate: _stmt_allocate,
-    Store: _leafwise(_stmt_store), LetStmt: _leafwise(_stmt_let), Evaluate: _leafwise(_stmt_evaluate),
+    Seq: _stmt_seq, If: _stmt_if, Allocate: _stmt_binder,
+    Store: _leafwise(_stmt_store), LetStmt: _leafwise(_stmt_binder), Evaluate: _leafwise(_stmt_evaluate),
     For: _leafwise(_stmt_for), Block: _leafwise(_stmt_block),
 })  # fmt: skip

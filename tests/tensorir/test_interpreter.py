@@ -456,3 +456,35 @@ def test_a_lowered_program_takes_arrays_of_any_shape() -> None:
     interpret(f, [x, first])
     interpret(flat, [x, second], mode="checked")
     assert first.tobytes() == second.tobytes()
+
+
+def double_and_sum(a: np.ndarray, doubled: np.ndarray, total: np.ndarray) -> None:
+    """The host function of the next test."""
+    doubled[...] = 2 * a
+    total[...] = a.sum()
+
+
+@pytest.mark.parametrize("mode", ["plain", "checked"])
+def test_extern_blocks_call_the_host_function_on_whole_arrays(mode: str) -> None:
+    a = te.placeholder((2, 3), name="A")
+    shifted = te.compute((2, 3), lambda i, j: a[i, j] + 1.0, name="S")
+    doubled, total = te.extern([((2, 3), "float32"), ((), "float32")], [shifted], f"{__name__}:double_and_sum")
+    f = te.create_func([a, doubled, total])
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    first, second = np.full((2, 3), np.nan, np.float32), np.array(np.nan, np.float32)
+    interpret(f, [x, first, second], mode=mode)
+    assert first.tolist() == (2 * (x + 1)).tolist()
+    assert second == 21
+
+
+def test_hundreds_of_allocations_around_one_another() -> None:
+    b = buffer("B", 1)
+    zero = (const(0),)
+    temporaries = [buffer(f"T{i}", 1) for i in range(400)]
+    steps = [Store(t, zero, Load(p, zero, F32) + 1.0) for p, t in zip(temporaries, temporaries[1:], strict=False)]
+    body: Stmt = seq(Store(temporaries[0], zero, const(0.0)), *steps, Store(b, zero, Load(temporaries[-1], zero, F32)))
+    for t in temporaries:
+        body = Allocate(t, body)
+    out = np.full(1, np.nan, np.float32)
+    run(func(body, b), out)
+    assert out[0] == 399
