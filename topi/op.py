@@ -152,7 +152,7 @@ class Implementation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Algorithm:
-    """Another op that computes the same with less work and other rounding (core: another algorithm is never a schedule).
+    """Another op that computes the same with less work and other rounding (core: another algorithm is no schedule).
 
     applicable   None if it can stand for the call on the target, else the reason why not
     op, attrs    the op in place of the call's, and its attributes
@@ -216,6 +216,9 @@ class Op:
             raise OpError(
                 f"{self.name}: unknown attribute {unknown[0]!r}", help=f"it has {', '.join(self.attrs) or 'none'}"
             )
+        missing = [a for a, default in self.attrs.items() if default is inspect.Parameter.empty and a not in attrs]
+        if missing:
+            raise OpError(f"{self.name}: the attribute {missing[0]!r} is not given")
         if not self.variadic and not self.required <= len(tensors) <= len(self.operands):
             raise OpError(f"{self.name}: takes {self.required} to {len(self.operands)} operands, not {len(tensors)}")
         return self.compute(*tensors, **attrs)
