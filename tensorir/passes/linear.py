@@ -133,6 +133,7 @@ class IndexScope:
         self._upper: dict[Expr, Form] = {}
         self._rank: dict[Expr, int] = {}
         self._bound: set[Expr] = set()
+        self._data: dict[Expr, bool] = {}
         self._order: dict[Expr, int] = {}
         self._facts: list[Form] = []
         self._forms: dict[Expr, Form] = {}
@@ -157,7 +158,7 @@ class IndexScope:
     def bind_value(self, var: Var, value: Expr) -> None:
         """`var` is a name for `value`."""
         self._deepen(var)
-        if is_index_type(var.dtype):
+        if is_index_type(var.dtype) and self._is_exact(self.form(value), var.dtype):
             self._lower[var] = self._upper[var] = self.form(value)
 
     def _deepen(self, var: Var) -> None:
@@ -193,7 +194,7 @@ class IndexScope:
         """Forms that are at least 0 because `condition` holds."""
         result: list[Form] = []
         for part in conjuncts(self.simplify(condition)):
-            if isinstance(part, EQ) and is_index_type(part.a.dtype):
+            if isinstance(part, EQ) and self._compares_indices(part):
                 difference = self.form(part.a).minus(self.form(part.b))
                 result += [difference, difference.scaled(-1)]
             elif (margin := self.margin(part)) is not None:
@@ -218,10 +219,31 @@ class IndexScope:
         if isinstance(condition, Not):
             inner = self.margin(condition.a)
             return None if inner is None else inner.scaled(-1).shifted(-1)
-        if isinstance(condition, (LT, LE)) and is_index_type(condition.a.dtype):
+        if isinstance(condition, (LT, LE)) and self._compares_indices(condition):
             difference = self.form(condition.b).minus(self.form(condition.a))
             return difference.shifted(-1) if isinstance(condition, LT) else difference
         return None
+
+    def _compares_indices(self, e: Binary) -> bool:
+        """True if neither operand may have wrapped, so that comparing them is comparing integers."""
+        t = e.a.dtype
+        return is_index_type(t) and self._is_exact(self.form(e.a), t) and self._is_exact(self.form(e.b), t)
+
+    def _is_exact(self, form: Form, t: DType) -> bool:
+        """True if the value is that of the sum over the integers: it is made of loop variables and dimensions, which
+        are far from 2**63, or provably fits. Numbers that a program computes with may wrap."""
+        if t.bits < 64:
+            low, high = self.const_bounds(form)
+            return low is not None and high is not None and low >= t.min_value and high <= t.max_value
+        return not any(self._is_data(a) for a in form.terms)
+
+    def _is_data(self, e: Expr) -> bool:
+        found = self._data.get(e)
+        if found is None:
+            found = self._data[e] = any(
+                isinstance(n, (Load, Call)) or (isinstance(n, Var) and n not in self._lower) for n in walk_expr(e)
+            )
+        return found
 
     def at_least_zero(self, form: Form, dtype: DType) -> Expr:
         """The condition `form >= 0`, written without negative multiples: subtracted <= added."""
@@ -244,7 +266,7 @@ class IndexScope:
         if isinstance(condition, Not):
             a = self.prove(condition.a)
             return None if a is None else not a
-        if not isinstance(condition, Compare) or not is_index_type(condition.a.dtype):
+        if not isinstance(condition, Compare) or not self._compares_indices(condition):
             return None
         if isinstance(condition, (EQ, NE)):
             difference = self.form(condition.a).minus(self.form(condition.b))
@@ -680,6 +702,8 @@ def _floordiv(scope: IndexScope, e: Expr) -> Expr:
         return scope.intern(e)
     divisor = int(e.b.value)
     form = scope.form(e.a)
+    if not scope._is_exact(form, e.dtype):
+        return scope.intern(e)
     if divisor == 1:
         return e.a
     quotient = Form({a: c // divisor for a, c in form.terms.items() if c % divisor == 0}, form.constant // divisor)
@@ -712,6 +736,8 @@ def _floormod(scope: IndexScope, e: Expr) -> Expr:
         return scope.intern(e)
     divisor = int(e.b.value)
     form = scope.form(e.a)
+    if not scope._is_exact(form, e.dtype):
+        return scope.intern(e)
     rest = Form({a: c for a, c in form.terms.items() if c % divisor}, form.constant % divisor)
     low, high = scope.const_bounds(rest)
     if low is not None and high is not None and low // divisor == high // divisor:
@@ -733,7 +759,7 @@ def _floormod(scope: IndexScope, e: Expr) -> Expr:
 def _truncdiv(scope: IndexScope, e: Expr) -> Expr:
     """Truncating division of a provably non-negative value by a positive literal is floor division."""
     assert isinstance(e, Binary)
-    if is_index_type(e.dtype) and isinstance(e.b, Const) and int(e.b.value) > 0:
+    if is_index_type(e.dtype) and isinstance(e.b, Const) and int(e.b.value) > 0 and scope._compares_indices(e):
         low, _ = scope.bounds(e.a)
         if low is not None and low >= 0:
             cls = FloorDiv if isinstance(e, TruncDiv) else FloorMod
@@ -747,6 +773,8 @@ def _extremum(scope: IndexScope, e: Expr) -> Expr:
         return scope.intern(e)
     if e.a is e.b:
         return e.a
+    if not scope._compares_indices(e):
+        return scope.intern(e)
     difference = scope.form(e.a).minus(scope.form(e.b))
     # Only what the ranges alone say may enter the canonical form: assumed conditions come and go.
     low, high = scope.const_bounds(difference)
@@ -761,7 +789,7 @@ def _extremum(scope: IndexScope, e: Expr) -> Expr:
 
 def _compare(scope: IndexScope, e: Expr) -> Expr:
     assert isinstance(e, Compare)
-    if not is_index_type(e.a.dtype):
+    if not scope._compares_indices(e):
         return scope.intern(e)
     difference = scope.form(e.b).minus(scope.form(e.a))
     low, high = scope.const_bounds(difference)

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tensorir import te
 from tensorir.expr import (
     Add,
     Const,
@@ -124,6 +125,18 @@ def test_symbolic_proofs() -> None:
         assert scope.prove(scope.simplify(less(io * 64 + ii, n - 1))) is None
 
 
+def test_numbers_that_may_wrap_are_not_compared() -> None:
+    a = te.placeholder((4,), "int64", name="A")
+    i, x = Var("i"), Var("x")
+    scope = IndexScope()
+    scope.bind(i, const(0), const(4))
+    for value in (a[i], x):
+        assert scope.prove(scope.simplify(less(value, value + 1))) is None
+        assert evaluate(scope.simplify((x * 4 + 8) // 4), {x: 1 << 61}) == evaluate((x * 4 + 8) // 4, {x: 1 << 61})
+        assert repr(scope.simplify(value + 1 - value)) == "1"
+    assert scope.prove(scope.simplify(less(i, i + 1))) is True
+
+
 def test_verdict_on_lanes() -> None:
     scope = IndexScope()
     b = Var("b")
@@ -136,8 +149,8 @@ def test_verdict_on_lanes() -> None:
 
 def test_long_sums_do_not_recurse() -> None:
     scope = IndexScope()
-    total: Expr = const(0)
     v = Var("v")
+    total: Expr = const(0)
     scope.bind(v, const(0), const(2))
     for n in range(5000):
         total = Add(total, v if n % 2 else const(1), v.dtype)
