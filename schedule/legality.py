@@ -56,8 +56,9 @@ def _check_prefetches(state: State, stage: Stage) -> None:
         source = state.stage_of(step.tensor)
         if not isinstance(source.place, AtRoot) or any(b.scope != "global" for b in source.buffers):
             raise Refusal(
-                f"{source.name} is prefetched and so must be in global memory over the whole program", cause=step.call,
-                loops=(step.loop,), help="prefetch inputs and stages at root: what is computed close by is in the cache",
+                f"{source.name} is prefetched and so must be in global memory over the whole program",
+                cause=step.call, loops=(step.loop,),
+                help="prefetch inputs and stages at root: what is computed close by is in the cache",
             )  # fmt: skip
 
 

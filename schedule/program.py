@@ -130,7 +130,7 @@ class Builder:
 
 
 def _loop(loop: Loop, body: Stmt) -> Stmt:
-    tag = None if loop.thread is None else str(getattr(loop.thread, "tag", loop.thread))
+    tag = None if loop.thread is None else loop.thread.tag
     return For(loop.var, const(0), loop.extent, loop.annotation, body, tag, loop.pragmas)
 
 

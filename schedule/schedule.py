@@ -32,6 +32,7 @@ from tensorir.te import (
     Operation,
     PlaceholderOp,
     Tensor,
+    ThreadAxis,
     collect_operations,
     input_tensors,
     output_tensors,
@@ -305,6 +306,8 @@ class Schedule:
             return f's["{self.find_stage(value).name}"]'
         if isinstance(value, (tuple, list)):
             return f"[{', '.join(self._python(stage, v) for v in value)}]"
+        if isinstance(value, ThreadAxis):
+            return repr(value.tag) if value.extent is None else f"te.thread_axis({value.extent}, {value.tag!r})"
         if isinstance(value, Layout):
             dims = ", ".join(f"Dim({d.axis}, {d.stride}, {d.extent})" for d in value.dims)
             return f"Layout({value.rank}, ({dims},))"

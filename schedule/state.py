@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.buffer import Buffer
 from tensorir.expr import Expr, IterVar, Reduce, Var
 from tensorir.origin import Origin
-from tensorir.te import ComputeOp, Operation, Tensor
+from tensorir.te import ComputeOp, Operation, Tensor, ThreadAxis
 
 if TYPE_CHECKING:
     from tensorir.layout import Layout
@@ -71,7 +71,7 @@ class Annotate:
 
     loop: Var
     kind: str
-    thread: Any
+    thread: ThreadAxis | None
     call: Call
 
 
@@ -220,7 +220,7 @@ class Loop:
     extent: Expr
     kind: str
     annotation: str = "serial"
-    thread: Any = None
+    thread: ThreadAxis | None = None
     pragmas: tuple[tuple[str, Any], ...] = ()
 
     @property

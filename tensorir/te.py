@@ -103,7 +103,7 @@ __all__ = [
     "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not",
     "logical_or", "max", "max_value", "maximum", "min", "min_value", "minimum", "not_equal", "placeholder", "pow_",
     "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt", "sum",
-    "tan", "tanh", "trunc", "truncdiv", "truncmod", "var",
+    "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
 ]  # fmt: skip
 
 
@@ -195,6 +195,25 @@ def reduce_axis(domain: Any, name: str = "k") -> IterVar:
     begin, end = domain if isinstance(domain, (tuple, list)) else (0, domain)
     low, high = as_expr(begin), as_expr(end)
     return IterVar(Var(name), low, high - low, "reduce")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThreadAxis:
+    """An axis of GPU threads that loops are bound to, by identity: `tag` is threadIdx.x, blockIdx.y, vthread, ...;
+    `extent` the number of threads, None until a loop gives it."""
+
+    tag: str
+    extent: int | None = None
+
+
+def thread_axis(domain: Any, tag: str | None = None) -> ThreadAxis:
+    """The thread axis `tag` over `domain`, (0, extent) or the extent; the tag alone leaves the extent to the loop."""
+    if tag is None:
+        return ThreadAxis(str(domain))
+    low, high = domain if isinstance(domain, (tuple, list)) else (0, domain)
+    if domain is not None and low != 0:
+        raise ComputeError(f"thread_axis: {tag} must begin at 0, not {low}")
+    return ThreadAxis(tag, None if domain is None else int(high))
 
 
 def _axis_names(function: Callable[..., Any], rank: int) -> list[str]:

@@ -170,6 +170,10 @@ def test_bind_keeps_the_tag() -> None:
     s = create_schedule(c)
     s[c].bind("i", "blockIdx.x")
     assert [f.thread for f in walk_stmt(s.func().body) if isinstance(f, For)][2] == "blockIdx.x"
+    with pytest.raises(ScheduleError, match="the loop runs over 8 values, but the thread axis threadIdx.x has 4"):
+        s[c].bind("j", te.thread_axis((0, 4), "threadIdx.x"))
+    s[c].bind("j", te.thread_axis("threadIdx.x"))
+    s.undo()
     with pytest.raises(ScheduleError, match="there is no thread axis 'core'"):
         s[c].bind("j", "core")
 
