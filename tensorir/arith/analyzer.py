@@ -59,7 +59,7 @@ from tensorir.expr import (
     as_expr,
     const,
 )
-from tensorir.visit import children, free_vars, substitute, with_children
+from tensorir.visit import children, free_vars, substitute, walk_expr, with_children
 
 _INDEX = dtypes.INDEX
 _TRUE, _FALSE = Const(True, dtypes.bool_), Const(False, dtypes.bool_)
@@ -166,6 +166,8 @@ class Analyzer(Prover):
                 pending.append((e.a, not truth))
             elif isinstance(e, And if truth else Or):
                 pending += [(e.a, truth), (e.b, truth)]
+            elif any(isinstance(x, Load) for x in walk_expr(e)):
+                continue  # a store may follow, so what was read holds no longer
             elif e in self._meaning:
                 kind, form = self._meaning[e]
                 if kind == "<":

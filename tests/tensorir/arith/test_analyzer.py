@@ -191,6 +191,16 @@ def test_constraints_come_and_go() -> None:
         assert repr(analyzer.simplify(P + J)) == "j + 3"
 
 
+def test_memory_is_no_knowledge() -> None:
+    """A store may follow the condition, so a condition on memory says nothing about a later read."""
+    a = te.placeholder((8,), name="A")
+    c = te.placeholder((8,), "int32", name="c")
+    analyzer = context(i=(0, 8))
+    with analyzer.constraint(logical_and(a[P] > 0.0, logical_and(c[P] > 0, P < 4))):
+        assert not analyzer.prove(a[P] > 0.0)
+        assert not analyzer.prove(c[P] > 0)
+
+
 def test_bounds() -> None:
     analyzer = context(i=(0, 8), j=(-3, 7))
     cases = {
