@@ -16,7 +16,7 @@ from tensorir.arith.canonical import QUOTIENT, VAR, Atom, Linear
 from tensorir.buffer import Range
 from tensorir.dtypes import INDEX
 from tensorir.expr import Expr, IterVar, Var, const, equal, floordiv, floormod, less_equal, maximum, minimum
-from tensorir.visit import free_vars
+from tensorir.visit import free_vars, substitute
 
 if TYPE_CHECKING:
     from schedule.analysis import Placed
@@ -78,8 +78,31 @@ def _read_ranges(
         if read.indices is None:
             result.append([None] * rank)
             continue
-        result.append([_relax(index_range(index, env, analyzer), running, analyzer) for index in read.indices])
+        by_axes = [_relax(index_range(index, env, analyzer), running, analyzer) for index in read.indices]
+        by_loops = _over_loops(user, still, read.indices)
+        result.append([_smaller(a, b) for a, b in zip(by_axes, by_loops, strict=True)])
     return result
+
+
+def _over_loops(user: Placed, still: set[int], indices: tuple[Expr, ...]) -> list[Range | None]:
+    """The ranges with the indices written over the loops first: axes that one loop moves together (the two halves of a
+    fused loop) may cancel, as in (p // w) * w + p % w = p."""
+    analyzer = Analyzer()
+    env: dict[Var, Range] = {}
+    for loop in (*(loop for _, loop in user.path), *user.nest.loops):
+        analyzer.bind(loop.var, const(0), loop.extent)
+        if id(loop.var) not in still:
+            env[loop.var] = Range(const(0), loop.extent)
+    mapping = {axis.var: value for axis, value in zip(user.stage.axes, user.bindings, strict=True)}
+    return [index_range(analyzer.simplify(substitute(index, mapping)), env, analyzer) for index in indices]
+
+
+def _smaller(a: Range | None, b: Range | None) -> Range | None:
+    """The range known to be smaller; the first unless both have constant extents or it is unknown."""
+    if a is None or b is None:
+        return b if a is None else a
+    x, y = constant(a.extent), constant(b.extent)
+    return b if y is not None and (x is None or y < x) else a
 
 
 def _relax(found: Range | None, running: dict[Var, Range], analyzer: Analyzer) -> Range | None:
