@@ -143,8 +143,13 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
     inner = None if plain else te.reduce_axis(weight.shape[-2], "ici")
     lane = weight.shape[-1]
 
+    pointwise = _is_pointwise(window) and spatial > 1
+    points = (_product(window.result),) if pointwise else window.result
+
     def element(n: Expr, o: Expr, *rest: Expr) -> Expr:
         point, oi = rest[:-1], rest[-1]
+        if pointwise:
+            point = _unflatten(point[0], window.result)
         places = [p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)]
         group = const(0) if groups == 1 else o // blocks_per_group
         channel = group * in_blocks + outer.var
@@ -154,10 +159,40 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
         value = source(n, channel, *places, inner.var) * weight(o, outer.var, *tap_vars, inner.var, oi)
         return te.sum(value, axis=[outer, *taps, inner])
 
-    result = te.compute((data.shape[0], out_blocks, *window.result, lane), element, name="conv")
-    if bias is None:
-        return result
-    return te.compute(result.shape, lambda *i: result(*i) + bias(i[1], i[-1]), name="conv_bias")
+    total = te.compute((data.shape[0], out_blocks, *points, lane), element, name="conv")
+
+    def finish(n: Expr, o: Expr, *rest: Expr) -> Expr:
+        point, oi = rest[:-1], rest[-1]
+        value = total(n, o, *((_flatten(point, window.result),) if pointwise else point), oi)
+        return value if bias is None else value + bias(o, oi)
+
+    if bias is None and not pointwise:
+        return total
+    return te.compute((data.shape[0], out_blocks, *window.result, lane), finish, name="conv_result")
+
+
+def _product(extents: Sequence[Expr]) -> Expr:
+    result: Expr = const(1)
+    for e in extents:
+        result = result * e
+    return result
+
+
+def _flatten(point: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
+    """The row-major number of a point."""
+    result: Expr = const(0)
+    for p, e in zip(point, extents, strict=True):
+        result = result * e + p
+    return result
+
+
+def _unflatten(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """The point with a row-major number."""
+    result: list[Expr] = []
+    for e in reversed(extents[1:]):
+        result.append(number % e)
+        number = number // e
+    return [number, *reversed(result)]
 
 
 def _is_pointwise(window: Window) -> bool:
