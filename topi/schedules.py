@@ -171,7 +171,7 @@ def _plan(s: Schedule, target: Target) -> list[Host]:
         host = hosts[id(stage.key)] = Host(stage.key)
         same = {n: n for n in range(len(axes))}
         owner[id(stage.key)] = (host, same)
-        if stage.reduction is not None and any(not is_one(a.extent) for a in axes):
+        if stage.reduction is not None and axes:
             cached = s[stage.key].cache_write("global")
             inner = cached[0] if isinstance(cached, tuple) else cached
             host.attached.append((inner, same))
@@ -204,10 +204,9 @@ def _attachable(
                 if id(index) in axis_of and axis_of[id(index)] in its_dims
             }
             dims = here if dims is None else {d: a for d, a in dims.items() if here.get(d) == a}
-    if host is None or not dims:
+    if host is None or dims is None or not host.shared(dims):
         return None
-    axes = _body(s, host.tensor).axes
-    return (host, dims) if any(not is_one(axes[a].extent) for a in host.shared(dims)) else None
+    return host, dims
 
 
 def _starves(s: Schedule, host: Host, dims: dict[int, int], target: Target) -> bool:
@@ -231,11 +230,14 @@ def _schedule_cpu(s: Schedule, target: Target) -> None:
 
 
 def _lanes(target: Target, ops: Sequence[ComputeOp]) -> int:
-    """Lanes of a vector of the widest element that the stages touch."""
+    """Lanes of a vector of the widest element that the stages touch along their last axis."""
     widest = 8
     for op in ops:
-        types = [*(e.dtype for e in _loads(op)), *(b.dtype for b in op.bodies)]
-        widest = max(widest, *(t.bits for t in types))
+        last = [a.var for a in op.axes if not is_one(a.extent)][-1:]
+        widest = max(widest, *(b.dtype.bits for b in op.bodies))
+        for load in _loads(op):
+            if any(_has(i, v) for v in last for i in load.indices):
+                widest = max(widest, load.dtype.bits)
     return max(target.vector_bits // widest, 1)
 
 
@@ -341,13 +343,33 @@ def _schedule_flat(s: Schedule, tensor: Tensor, target: Target) -> None:
     view = s[tensor]
     if not op.axes or op.reduce_axes:
         return
-    axes = list(range(len(op.axes)))
-    length = _flat_suffix(op, axes)
+    length = _flat_suffix(op, list(range(len(op.axes))))
     loops = [a.var for a in view.axis]
-    extent = simplify(_product([op.axes[n].extent for n in axes[-length:]]))
+    extent = simplify(_product([a.extent for a in op.axes[-length:]]))
     inner = view.fuse(*loops[-length:]) if length > 1 else loops[-1]
-    outer = _split_vector(s, tensor, inner, extent, _lanes(target, [op]))
-    _make_parallel(s, tensor, [*loops[:-length], *([] if outer is None else [outer])], [op])
+    lanes = _lanes(target, [op])
+    transposed = _transposed_axis(op) if length == 1 and _vector_factor(extent, lanes) > 1 else None
+    outer = _split_vector(s, tensor, inner, extent, lanes)
+    outside = [*loops[:-length], *([] if outer is None else [outer])]
+    if transposed is not None and outer is not None and _vector_factor(op.axes[transposed].extent, lanes) > 1:
+        block, within = view.split(loops[transposed], factor=lanes)
+        outside[transposed] = block
+        lane = view.loops[-1].var
+        view.reorder(*outside, within, lane)
+    _make_parallel(s, tensor, outside, [op])
+
+
+def _transposed_axis(op: ComputeOp) -> int | None:
+    """The outer axis along which a load is contiguous that is strided along the last axis: a block of it is done for
+    each vector, so that what a cache line brings is used at once."""
+    last = op.axes[-1].var
+    for load in _loads(op):
+        if not load.indices or _has(load.indices[-1], last) or not any(_has(i, last) for i in load.indices):
+            continue
+        inside = [n for n, a in enumerate(op.axes[:-1]) if _has(load.indices[-1], a.var)]
+        if len(inside) == 1:
+            return inside[0]
+    return None
 
 
 def _product(extents: Sequence[Expr]) -> Expr:
@@ -371,23 +393,59 @@ def _schedule_tiles(s: Schedule, host: Host, target: Target) -> None:
         if all(_lanes_fit(body, dims, last) for body, (_, dims) in zip(bodies, host.attached, strict=True)):
             vector = last
     loops = {n: a.var for n, a in enumerate(view.axis)}
+    rows = _rows_at_once(op, host, bodies, common) if vector is None else None
+    row_loop: Var | None = None
+    if rows is not None:
+        axis, count = rows
+        loops[axis], row_loop = view.split(loops[axis], factor=count)
     outside = [loops[n] for n in sorted(common) if n != vector]
     lane_loop: Var | None = None
     if vector is not None:
         factor = _vector_factor(op.axes[vector].extent, lanes)
         block, lane_loop = view.split(loops[vector], factor=factor)
         outside.append(block)
-    order = [*outside, *(loops[n] for n in rest), *([] if lane_loop is None else [lane_loop])]
+    order = [
+        *outside,
+        *([] if row_loop is None else [row_loop]),
+        *(loops[n] for n in rest),
+        *([] if lane_loop is None else [lane_loop]),
+    ]
     if len(order) > 1:
         view.reorder(*order)
     if lane_loop is not None:
         view.vectorize(lane_loop)
     elif rest:
         _vectorize_rest(s, host.tensor, op, rest, loops, lanes)
+    if row_loop is not None:
+        view.unroll(row_loop)
     outside = _make_parallel(s, host.tensor, outside, [op, *bodies])
     for (tensor, dims), body in zip(host.attached, bodies, strict=True):
         s[tensor].compute_at(view, outside[-1])
-        _schedule_attached(s, tensor, body, dims, vector, common, lanes)
+        _schedule_attached(s, tensor, body, Tile(dims, common, vector, None if rows is None else rows[0], lanes))
+
+
+def _rows_at_once(op: ComputeOp, host: Host, bodies: Sequence[ComputeOp], common: set[int]) -> tuple[int, int] | None:
+    """The axis along which several rows are reduced side by side, and how many: a long sum waits for each addition, so
+    one row alone leaves the core idle. None where no reduction is long or no axis divides."""
+    long = False
+    for body, (_, dims) in zip(bodies, host.attached, strict=True):
+        taps = _volume([a.extent for a in body.reduce_axes])
+        long |= bool(body.reduce_axes) and (taps is None or taps > UNROLLED_TAPS) and _is_single(body, dims, common)
+        if any(n not in dims.values() for n in common if not is_one(op.axes[n].extent)):
+            return None
+    if not long:
+        return None
+    for count in (4, 2):
+        for n in sorted(common, reverse=True):
+            extent = op.axes[n].extent
+            if isinstance(extent, Const) and int(extent.value) >= count and int(extent.value) % count == 0:
+                return n, count
+    return None
+
+
+def _is_single(op: ComputeOp, dims: dict[int, int], common: set[int]) -> bool:
+    """True if a tile holds one element of the stage for each of the host's shared axes."""
+    return all(is_one(a.extent) or dims.get(n) in common for n, a in enumerate(op.axes))
 
 
 def _vectorize_rest(
@@ -421,34 +479,49 @@ def _lanes_fit(op: ComputeOp, dims: dict[int, int], axis: int) -> bool:
     return True
 
 
-def _schedule_attached(
-    s: Schedule, tensor: Tensor, op: ComputeOp, dims: dict[int, int], vector: int | None, common: set[int], lanes: int
-) -> None:
-    """A stage computed on a tile of its host: reduce loops outside lanes, the result in a register where it is one
-    element or one vector."""
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What an attached stage needs to know: the host's axes along its dimensions, the axes that all attached stages
+    share, the one whose neighbours are lanes, the one whose rows are done side by side."""
+
+    dims: dict[int, int]
+    common: set[int]
+    vector: int | None
+    rows: int | None
+    lanes: int
+
+    def loop(self, spatial: Sequence[Var], axis: int | None) -> Var | None:
+        """The stage's loop along an axis of the host."""
+        return next((spatial[d] for d, a in self.dims.items() if a == axis), None) if axis is not None else None
+
+
+def _schedule_attached(s: Schedule, tensor: Tensor, op: ComputeOp, tile: Tile) -> None:
+    """A stage computed on a tile of its host: reduce loops outside lanes and rows, the result in registers where it is
+    one element or one vector for each row."""
     view = s[tensor]
     spatial = [a.var for a in view.axis]
     reduced = [a.var for a in view.reduce_axis]
-    lane = next((spatial[d] for d, a in dims.items() if a == vector), None) if vector is not None else None
-    single = all(is_one(a.extent) or (n in dims and dims[n] in common) for n, a in enumerate(op.axes))
-    others = [v for v in spatial if v is not lane]
-    if reduced or lane is not None:
-        order = [*others, *reduced, *([] if lane is None else [lane])]
-        if len(order) > 1:
-            view.reorder(*order)
+    lane, row = tile.loop(spatial, tile.vector), tile.loop(spatial, tile.rows)
+    others = [v for v in spatial if v is not lane and v is not row]
+    inner = [v for v in (row, lane) if v is not None]
+    order = [*others, *reduced, *inner] if reduced or lane is not None else [*inner, *others]
+    if len(order) > 1:
+        view.reorder(*order)
     if lane is not None:
         view.vectorize(lane)
     elif not reduced:
         last = max((n for n, a in enumerate(op.axes) if not is_one(a.extent)), default=None)
-        if last is not None and last == len(op.axes) - 1 and dims.get(last) not in common:
-            _split_vector(s, tensor, spatial[last], op.axes[last].extent, lanes)
+        if last is not None and last == len(op.axes) - 1 and tile.dims.get(last) not in tile.common:
+            _split_vector(s, tensor, spatial[last], op.axes[last].extent, tile.lanes)
+    if row is not None:
+        view.unroll(row)
     if reduced:
         view.decompose_reduction(reduced[0])
         taps = _volume([a.extent for a in op.reduce_axes])
         if taps is not None and 0 < taps <= UNROLLED_TAPS:
             for var in reduced:
                 view.unroll(var)
-    if single:
+    if _is_single(op, tile.dims, tile.common):
         view.set_scope("register")
 
 
