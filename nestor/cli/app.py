@@ -18,6 +18,7 @@ from typing import NoReturn
 
 import typer
 
+from nestor.cli.bench import bench
 from nestor.cli.check import check
 from nestor.cli.compile import compile_model
 from nestor.cli.demo import demo
@@ -41,6 +42,7 @@ app.command("demo")(demo)
 app.command("compile")(compile_model)
 app.command("run")(run)
 app.command("check")(check)
+app.command("bench")(bench)
 app.command("show")(show)
 app.command("doctor")(doctor)
 
