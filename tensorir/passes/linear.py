@@ -678,7 +678,7 @@ def _factors(atom: Expr) -> list[Expr]:
 
 
 def _join_quotients(scope: IndexScope, form: Form) -> Form:
-    """c * (x // n) * n + c * (x % n) → c * x."""
+    """c * (x // n) * n + c * (x % n) → c * x, and c * n * (x // n % m) + c * (x % n) → c * (x % (n * m))."""
     while True:
         for atom, c in form.terms.items():
             if isinstance(atom, FloorMod):
@@ -689,11 +689,22 @@ def _join_quotients(scope: IndexScope, form: Form) -> Form:
                     quotient = scope.simplify(FloorDiv(atom.a, atom.b, atom.dtype))
                 if quotient is None or not isinstance(atom.b, Const):
                     continue
-                if form.terms.get(quotient, 0) == c * int(atom.b.value):
+                n = int(atom.b.value)
+                if form.terms.get(quotient, 0) == c * n:
                     form = form.without(atom).without(quotient).plus(inner, c)
+                    break
+                upper = next((x for x, k in form.terms.items() if k == c * n and _digit_above(x, quotient)), None)
+                if isinstance(upper, FloorMod) and isinstance(upper.b, Const):
+                    whole = FloorMod(atom.a, const(n * int(upper.b.value), atom.dtype), atom.dtype)
+                    form = form.without(atom).without(upper).plus(scope.form(scope.simplify(whole)), c)
                     break
         else:
             return form
+
+
+def _digit_above(e: Expr, quotient: Expr) -> bool:
+    """True for quotient % m, the digit above the one that `quotient` was divided off."""
+    return isinstance(e, FloorMod) and e.a is quotient and isinstance(e.b, Const)
 
 
 def _floordiv(scope: IndexScope, e: Expr) -> Expr:
