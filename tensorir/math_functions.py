@@ -44,20 +44,25 @@ from tensorir.intrinsics import INTRINSICS, expander, reinterpret
 _LN2 = {32: (0.6931471824645996, -1.9046542121259336e-09), 64: (0.6931471805599453, 2.3190468138462996e-17)}
 _LN2_SHORT = (0.6931467056274414, 4.7493250390316726e-07)  # the first has 32 bits: exact when multiplied by an exponent
 _HALF_PI = (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)
+_HALF_PI_SHORT = (1.5707963109016418, 1.5893254712295857e-08, 6.123233995736766e-17)  # 26, 26 and 53 bits
 _PI_PARTS = {  # pi/4, pi/2 and pi, each in two parts
     32: ((0.7853981852531433, -2.1855694143368964e-08), (1.5707963705062866, -4.371138828673793e-08),
          (3.1415927410125732, -8.742277657347586e-08)),
     64: ((0.7853981633974483, 3.061616997868383e-17), (1.5707963267948966, 6.123233995736766e-17),
          (3.141592653589793, 1.2246467991473532e-16)),
 }  # fmt: skip
-_TRIG_LIMIT = 2.0**50
+_TRIG_LIMIT = 2.0**50  # from here on the result is NaN
 
 
 class Builder:
-    """Builds one expansion over the float type `t`: literals with its lanes, names for shared parts."""
+    """Builds one expansion over the float type `t`: literals with its lanes, names for shared parts.
 
-    def __init__(self, t: DType) -> None:
+    `fused` is False for the float64 parts of float32 functions, whose extra bits need no Fma: a machine may lack it.
+    """
+
+    def __init__(self, t: DType, *, fused: bool = True) -> None:
         self.t = t
+        self.fused = fused
         self.double = t.bits == 64
         self.mantissa = 52 if self.double else 23
         self.bias = 1023 if self.double else 127
@@ -93,10 +98,10 @@ class Builder:
         return double if self.double else single
 
     def fma(self, a: Expr, b: Expr | float, c: Expr | float) -> Expr:
-        """a * b + c, rounded once."""
+        """a * b + c, rounded once where `fused`."""
         y = b if isinstance(b, Expr) else self.k(b)
         z = c if isinstance(c, Expr) else self.k(c)
-        return Fma(a, y, z, self.t)
+        return Fma(a, y, z, self.t) if self.fused else a * y + z
 
     def horner(self, table: Sequence[float], x: Expr) -> Expr:
         """The polynomial with these coefficients, lowest power first."""
@@ -345,16 +350,20 @@ def _erf(b: Builder, x: Expr) -> Expr:
 
 
 def _reduce_trig(b: Builder, x: Expr) -> tuple[Expr, Expr]:
-    """x = n pi/2 + r: (r, n as an integer). float32 reduces in float64 and is good to 2^50; float64 to about 2^30."""
-    wide = b if b.double else Builder(dtypes.float64.with_lanes(b.t.lanes))
-    y = b.let("wide", cast(x, wide.t)) if not b.double else x
+    """x = n pi/2 + r: (r, n as an integer). float32 reduces in float64 and is good to 2^27; float64 to about 2^30."""
+    if b.double:
+        shifted = b.let("shifted", b.fma(x, 2.0 / math.pi, b.magic))
+        n = b.let("n", shifted - b.k(b.magic))
+        high, middle, low = _HALF_PI
+        r = b.fma(n, -low, b.fma(n, -middle, b.fma(n, -high, x)))
+        return b.let("r", r), b.let("q", b.bits(shifted))
+    wide = Builder(dtypes.float64.with_lanes(b.t.lanes), fused=False)
+    y = b.let("wide", cast(x, wide.t))
     shifted = b.let("shifted", wide.fma(y, 2.0 / math.pi, wide.magic))
     n = b.let("n", shifted - wide.k(wide.magic))
-    r = wide.fma(n, -_HALF_PI[1], wide.fma(n, -_HALF_PI[0], y))
-    if b.double:
-        r = wide.fma(n, -_HALF_PI[2], r)
-    quadrant = b.let("q", cast(wide.bits(shifted), b.int))
-    return b.let("r", cast(r, b.t)), quadrant
+    for part in _HALF_PI_SHORT:
+        y = wide.fma(n, -part, y)
+    return b.let("r", cast(y, b.t)), b.let("q", cast(wide.bits(shifted), b.int))
 
 
 def _sin_cos(b: Builder, r: Expr) -> tuple[Expr, Expr]:
@@ -473,7 +482,7 @@ def _power_of_magnitude(b: Builder, a: Expr, y: Expr) -> Expr:
 
 def _pow(b: Builder, x: Expr, y: Expr) -> Expr:
     """x^y with the special values of IEEE 754; float32 computes in float64."""
-    wide = b if b.double else Builder(dtypes.float64.with_lanes(b.t.lanes))
+    wide = b if b.double else Builder(dtypes.float64.with_lanes(b.t.lanes), fused=False)
     p, q = (x, y) if b.double else (cast(x, wide.t), cast(y, wide.t))
     p, q = wide.let("x", p), wide.let("y", q)
     a = wide.abs(p)

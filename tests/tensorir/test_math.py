@@ -106,7 +106,7 @@ def test_error(case: tuple[str, Callable[..., Any], Callable[[DType], np.ndarray
     assert ulps(apply(name, t, x), exact, t) <= bound
 
 
-@pytest.mark.parametrize("reach", [4, 1e3, 1e5, 1e9])
+@pytest.mark.parametrize("reach", [4, 1e3, 1e5, 1e8])
 @pytest.mark.parametrize("name", ["sin", "cos", "tan"])
 @pytest.mark.parametrize("t", [F32, F64], ids=str)
 def test_trigonometry(name: str, reach: float, t: DType) -> None:
@@ -238,3 +238,10 @@ def test_legalisation_leaves_other_types_and_native_halves_alone() -> None:
     target = Target.parse("llvm -mcpu=znver4")
     assert legalize_half(func, target) is func
     assert expand_intrinsics(func) is func
+
+
+@pytest.mark.parametrize("name", sorted(n for n, i in INTRINSICS.items() if n not in PRIMITIVES))
+def test_float32_functions_need_no_float64_fma(name: str) -> None:
+    arguments = [Var(f"x{i}", F32) for i in range(INTRINSICS[name].arity)]
+    for part in walk_expr(expand(call(name, *arguments))):
+        assert not (isinstance(part, ir.Fma) and part.dtype.bits == 64)
