@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from tensorir.buffer import Buffer, Range, Region
@@ -34,6 +35,29 @@ def _fields(cls: type) -> tuple[tuple[str, bool], ...]:
 
 def children(e: Expr) -> tuple[Expr, ...]:
     """The direct expression children of an expression, in evaluation order."""
+    return _reader(type(e))(e)
+
+
+@cache
+def _reader(cls: type) -> Callable[[Any], tuple[Expr, ...]]:
+    """What reads the children of one class: made once, since every pass does little else."""
+    names = tuple(name for name, _ in _fields(cls))
+    if not names:
+        return lambda e: ()
+    if _is_plain(cls):
+        read = attrgetter(*names)
+        return read if len(names) > 1 else lambda e: (read(e),)
+    return _mixed_children
+
+
+@cache
+def _is_plain(cls: type) -> bool:
+    """True if every child is one expression that is always there."""
+    kinds = {field.name: field.type for field in dataclasses.fields(cls)}
+    return all(not many and kinds[name] != "Expr | None" for name, many in _fields(cls))
+
+
+def _mixed_children(e: Expr) -> tuple[Expr, ...]:
     result: list[Expr] = []
     for name, many in _fields(type(e)):
         value = getattr(e, name)
@@ -46,21 +70,37 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
     """`e` with its children replaced, in the order of `children`; `e` itself if none differs."""
+    cls = type(e)
+    for a, b in zip(new, _reader(cls)(e), strict=True):
+        if a is not b:
+            break
+    else:
+        return e
+    if _is_plain(cls):
+        return cls(*[getattr(e, where) if isinstance(where, str) else new[where] for where in _rebuild_plan(cls)])
     changes: dict[str, Any] = {}
     position = 0
-    for name, many in _fields(type(e)):
+    for name, many in _fields(cls):
         value = getattr(e, name)
         if many:
-            part = new[position : position + len(value)]
+            changes[name] = new[position : position + len(value)]
             position += len(value)
-            if any(p is not v for p, v in zip(part, value, strict=True)):
-                changes[name] = part
         elif value is not None:
-            part_one = new[position]
+            changes[name] = new[position]
             position += 1
-            if part_one is not value:
-                changes[name] = part_one
-    return dataclasses.replace(e, **changes) if changes else e  # type: ignore[type-var]
+    return cls(*[changes[f] if f in changes else getattr(e, f) for f in _field_names(cls)])
+
+
+@cache
+def _field_names(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(cls))
+
+
+@cache
+def _rebuild_plan(cls: type) -> tuple[str | int, ...]:
+    """For each field of a plain class, in order: the position of the child that it is, or its own name."""
+    names = [name for name, _ in _fields(cls)]
+    return tuple(names.index(f) if f in names else f for f in _field_names(cls))
 
 
 def rewrite_expr(e: Expr, rule: Callable[[Expr], Expr], memo: dict[Expr, Expr] | None = None) -> Expr:

@@ -62,15 +62,15 @@ PASSES: tuple[Pass, ...] = (
     Pass("legalize_half", legalize_half, "after expansion, which makes arithmetic that must be rounded"),
     Pass("flatten", _plain(flatten), "before vectorize: one index, whose coefficient is the stride of the lanes"),
     Pass("vectorize", vectorize, "before unroll: each vector body is made once, then copied"),
+    Pass("simplify_program", _plain(simplify_program), "loops of one step, decided conditions; before copies exist"),
     Pass("unmask_registers", _plain(unmask_registers), "once masks are known, before unroll copies them"),
     Pass("hoist_invariants", _plain(hoist_invariants), "before unroll: a named part is walked once, not once a copy"),
-    Pass("unroll", _plain(unroll), "last of the loop changes, so that nothing walks the copies twice"),
+    Pass("unroll", _plain(unroll), "last of the loop changes, so that little walks the copies; it leaves them clean"),
     Pass(
         "check_registers",
         _plain(check_registers),
         "as soon as unrolled indices are constants: refuse those that are not",
     ),
-    Pass("simplify_program", _plain(simplify_program), "loops of one step, decided conditions, memory nobody reads"),
     Pass("narrow_indices", narrow_indices, "at the end: no pass has to deal with two index types"),
 )
 

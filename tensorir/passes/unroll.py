@@ -64,8 +64,10 @@ class _Unroller:
             verdict = self.scope.prove(condition)
             if verdict is not None:
                 return self.expand(s.then) if verdict else [] if s.otherwise is None else self.expand(s.otherwise)
-            then = _join(self.expand(s.then))
-            return [If(condition, then, None if s.otherwise is None else _join(self.expand(s.otherwise)))]
+            then, otherwise = self.expand(s.then), [] if s.otherwise is None else self.expand(s.otherwise)
+            if not then and not otherwise:
+                return []
+            return [If(condition, _join(then), _join(otherwise) if otherwise else None)]
         if isinstance(s, LetStmt):
             value = self.expr(s.value)
             if s.var in self.varying:
@@ -122,13 +124,16 @@ class _Unroller:
         size = self.scope.form(extent)
         if size.is_const and size.constant <= 0:
             return []
+        if size.is_const and size.constant == 1 and s.var in self.varying and s.kind != "thread":
+            self._set(s.var, begin)
+            return self.expand(s.body)
         var = s.var
         if var in self.varying:
             var = Var(var.name, var.dtype)
             self._set(s.var, var)
         with self.scope.inside(var, begin, extent):
-            body = _join(self.expand(s.body))
-        return [For(var, begin, extent, s.kind, body, s.thread, s.pragmas)]
+            stmts = self.expand(s.body)
+        return [For(var, begin, extent, s.kind, _join(stmts), s.thread, s.pragmas)] if stmts else []
 
     def _set(self, name: object, value: object) -> None:
         self.env[name] = value
