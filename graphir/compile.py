@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from graphir.groups import GraphKernel, group_call, kernel_nodes, kernel_of
 from graphir.ir import Graph, Node
 from graphir.pipeline import PassContext, make_context, run_pipeline
 from graphir.plan import make_plan
-from tensorir.errors import UserError
+from tensorir.errors import NestorError, UserError
 from tensorir.target import Target
 from tensorir.te import create_func
 from topi.group import CompiledGroup, compose
@@ -116,7 +117,19 @@ def build_executable(
 def _kernel(call: Any, context: PassContext) -> GraphKernel:
     if context.target.kind == "reference":
         return _reference_kernel(call, context.target)
-    return kernel_of(call, context.target)
+    try:
+        return kernel_of(call, context.target)
+    except NestorError as error:
+        chosen = [n.implementation for n in call.spec.nodes if n.implementation is not None]
+        if not chosen:
+            raise
+        context.note(f"kernels: {call.label} by {chosen[0]} failed, the generic schedule is taken: {_first_line(error)}")
+        nodes = tuple(dataclasses.replace(n, implementation=None) for n in call.spec.nodes)
+        return kernel_of(dataclasses.replace(call, spec=dataclasses.replace(call.spec, nodes=nodes)), context.target)
+
+
+def _first_line(error: NestorError) -> str:
+    return str(error).splitlines()[0]
 
 
 def _reference_kernel(call: Any, target: Target) -> GraphKernel:

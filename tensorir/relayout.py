@@ -30,6 +30,7 @@ from tensorir.expr import (
     as_expr,
     const,
     if_then_else,
+    less_equal,
 )
 from tensorir.layout import Layout
 from tensorir.te import ComputeOp, Tensor
@@ -83,6 +84,8 @@ def _one_layout(op: ComputeOp, given: Layout | Sequence[Layout]) -> Layout:
 def _require_shape(logical: Tensor, physical: Tensor, layout: Layout) -> None:
     expected = layout.physical_shape(logical.shape)
     analyzer = Analyzer()
+    for symbol in {v for e in (*expected, *physical.shape) for v in free_vars(e)}:
+        analyzer.assume(less_equal(const(0), symbol))  # sizes
     if len(expected) != len(physical.shape) or not all(
         analyzer.is_equal(a, b) for a, b in zip(expected, physical.shape, strict=True)
     ):

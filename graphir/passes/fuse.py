@@ -59,14 +59,25 @@ class _Grouping:
         self.group_of[node] = number
         if _stands_alone(node):
             return
-        for value in dict.fromkeys(node.operands):
-            feeder = self.maker.get(value)
-            if feeder is None or self.group_of[feeder] == self.group_of[node] or _stands_alone(feeder):
-                continue
-            self.join(self.group_of[feeder], node, value)
+        refusals: dict[Value, str] = {}
+        joined = True
+        while joined:  # a join may bring in the last reader of another operand: x * sigmoid(x)
+            joined = False
+            for value in dict.fromkeys(v for n in self.groups[self.group_of[node]] for v in n.operands):
+                feeder = self.maker.get(value)
+                if feeder is None or self.group_of[feeder] == self.group_of[node] or _stands_alone(feeder):
+                    continue
+                reason = self.join(self.group_of[feeder], node, value)
+                if reason is None:
+                    refusals.pop(value, None)
+                    joined = True
+                    break
+                refusals[value] = f"fuse: {node.name} not joined to {feeder.name}: {reason}"
+        for line in refusals.values():
+            self.context.note(line)
 
-    def join(self, number: int, node: Node, value: Value) -> None:
-        """Joins the node's group into group `number` if that is legal and no guard objects."""
+    def join(self, number: int, node: Node, value: Value) -> str | None:
+        """Joins the node's group into group `number` if that is legal and no guard objects; else says why not."""
         own = self.group_of[node]
         group, joining = self.groups[number], self.groups[own]
         reason = self.illegal(group, joining, node, value)
@@ -81,12 +92,12 @@ class _Grouping:
                     reason = f"[{guard.name}] {refusal}"
                     break
         if reason is not None:
-            self.context.note(f"fuse: {node.name} not joined to {group[0].name}: {reason}")
-            return
+            return reason
         for n in joining:
             self.group_of[n] = number
         group.extend(joining)
         self.groups[own] = []
+        return None
 
     def illegal(self, group: list[Node], joining: list[Node], node: Node, value: Value) -> str | None:
         """Why one kernel cannot compute both, if so."""
@@ -99,8 +110,9 @@ class _Grouping:
         members = {*group, *joining}
         anchor = anchors[0] if anchors else None
         if anchor in group:
-            if node_kind(node) not in LIGHT:
-                return f"{node.name} is {node_kind(node)}, which cannot follow an anchor on its tile"
+            for n in joining:
+                if node_kind(n) not in LIGHT:
+                    return f"{n.name} is {node_kind(n)}, which cannot follow an anchor on its tile"
             if node_kind(anchor) == "composite":
                 return f"{anchor.name} has several reductions and ends its kernel"
             if len(anchor.outputs) != 1 or len(node.outputs) != 1:
@@ -117,10 +129,11 @@ class _Grouping:
         for v in (v for n in members for v in n.outputs):
             outside = v in self.outputs or any(r not in members for r in self.readers.get(v, ()))
             is_last = v in node.outputs
-            if outside and not is_last and "outputs" not in self.context.disabled:
-                return f"{v.name} is needed outside"
-            if outside and not is_last and anchor is not None:
-                return f"{v.name} is needed outside and an anchored group has one result"
+            if outside and not is_last:
+                if anchor is not None:
+                    return f"[outputs] {v.name} is needed outside, and a group with an anchor has one result"
+                if "outputs" not in self.context.disabled:
+                    return f"[outputs] {v.name} is needed outside"
         if self.has_other_path(group, joining, node):
             return "the join would make a cycle: another path leads from the group to the node"
         return None

@@ -86,7 +86,8 @@ class OutputsGuard:
     def refuse(self, fusion: Fusion) -> str | None:
         if fusion.is_output:
             return f"{fusion.value.name} is an output of the graph"
-        others = [n.name for n in fusion.readers if n is not fusion.node]
+        inside = set(fusion.members)
+        others = [n.name for n in fusion.readers if n not in inside]
         return f"{fusion.value.name} is also read by {', '.join(others[:3])}" if others else None
 
 

@@ -315,6 +315,8 @@ class _Importer:
     def bind(self, node: OnnxNode, domain: str) -> list[Value]:
         """The node by topi's facts; where several ops serve the operator, the first whose operands fit."""
         found = candidates(node.op_type, node.version, domain)
+        rank = node.inputs[0].rank if node.inputs and node.inputs[0] is not None else None
+        found = [c for c in found if c[1].rank is None or c[1].rank == rank] or found
         first: UserError | None = None
         for definition, entry in found:
             try:
