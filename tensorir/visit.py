@@ -35,7 +35,8 @@ def _fields(cls: type) -> tuple[tuple[str, bool], ...]:
 
 def children(e: Expr) -> tuple[Expr, ...]:
     """The direct expression children of an expression, in evaluation order."""
-    return _reader(type(e))(e)
+    cls: Any = type(e)
+    return _reader(cls)(e)
 
 
 @cache
@@ -45,7 +46,7 @@ def _reader(cls: type) -> Callable[[Any], tuple[Expr, ...]]:
     if not names:
         return lambda e: ()
     if _is_plain(cls):
-        read = attrgetter(*names)
+        read: Callable[[Any], Any] = attrgetter(*names)
         return read if len(names) > 1 else lambda e: (read(e),)
     return _mixed_children
 
@@ -59,7 +60,8 @@ def _is_plain(cls: type) -> bool:
 
 def _mixed_children(e: Expr) -> tuple[Expr, ...]:
     result: list[Expr] = []
-    for name, many in _fields(type(e)):
+    cls: Any = type(e)
+    for name, many in _fields(cls):
         value = getattr(e, name)
         if many:
             result.extend(value)
@@ -70,7 +72,7 @@ def _mixed_children(e: Expr) -> tuple[Expr, ...]:
 
 def with_children(e: Expr, new: tuple[Expr, ...]) -> Expr:
     """`e` with its children replaced, in the order of `children`; `e` itself if none differs."""
-    cls = type(e)
+    cls: Any = type(e)
     for a, b in zip(new, _reader(cls)(e), strict=True):
         if a is not b:
             break
@@ -138,7 +140,7 @@ def walk_expr(e: Expr) -> Iterator[Expr]:
 def rewrite_region(region: Region, rule: Callable[[Expr], Expr], buffers: Callable[[Buffer], Buffer]) -> Region:
     """A region with its expressions and buffer mapped."""
     ranges = tuple(
-        r if (b := rule(r.begin)) is r.begin and (x := rule(r.extent)) is r.extent else Range(b, rule(r.extent))
+        r if (b := rule(r.begin)) is r.begin and rule(r.extent) is r.extent else Range(b, rule(r.extent))
         for r in region.ranges
     )
     buffer = buffers(region.buffer)
