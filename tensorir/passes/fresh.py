@@ -29,6 +29,12 @@ def fresh_copy(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
     def expr(e: Expr) -> Expr:
         return rewrite_expr(e, rule, memo)
 
+    def rename(v: Var) -> Var:
+        if v in variables:
+            memo.clear()  # two loops side by side may have one variable
+        new = variables[v] = Var(v.name, v.dtype)
+        return new
+
     def visit(n: Stmt) -> Stmt:
         if isinstance(n, Store):
             predicate = None if n.predicate is None else expr(n.predicate)
@@ -37,18 +43,18 @@ def fresh_copy(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
             return seq(*[visit(x) for x in n.stmts])
         if isinstance(n, For):
             begin, extent = expr(n.begin), expr(n.extent)
-            var = Var(n.var.name, n.var.dtype)
-            variables[n.var] = var
+            var = rename(n.var)
             return For(var, begin, extent, n.kind, visit(n.body), n.thread, n.pragmas)
         if isinstance(n, If):
             return If(expr(n.condition), visit(n.then), None if n.otherwise is None else visit(n.otherwise))
         if isinstance(n, LetStmt):
             value = expr(n.value)
-            var = Var(n.var.name, n.var.dtype)
-            variables[n.var] = var
+            var = rename(n.var)
             return LetStmt(var, value, visit(n.body))
         if isinstance(n, Allocate):
             old = n.buffer
+            if old in buffers:
+                memo.clear()
             buffers[old] = Buffer(old.name, tuple(map(expr, old.shape)), old.dtype, old.scope)
             return Allocate(buffers[old], visit(n.body))
         if isinstance(n, Evaluate):
