@@ -21,6 +21,7 @@ import numpy as np
 from graphir.constants import run_constants
 from graphir.errors import PassError
 from graphir.ir import Graph, with_nodes
+from graphir.passes.algorithms import algorithms
 from graphir.passes.common import common_nodes
 from graphir.passes.dead import dead_nodes
 from graphir.passes.fold_constants import fold_constants
@@ -82,6 +83,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     GraphPass("dead_nodes", dead_nodes, 1, "what no output needs is not compiled", True),
     GraphPass("fold_constants", fold_constants, 1, "scale folding wants constant weights and statistics", True),
     GraphPass("fold_scales", fold_scales, 3, "a batch norm after a convolution costs nothing inside its weights", True),
+    GraphPass("algorithms", algorithms, 3, "another algorithm wants other layouts, and its weights join the prologue", True),
     GraphPass("layouts", layouts, 3, "convolutions want packed channels; the choice must stand before fusion"),
     GraphPass("pack_constants", fold_constants, 1, "folded scales and packed weights are computed once, here", True),
     GraphPass("common_after_layouts", common_nodes, 1, "two readers of one value may have asked for the same transform", True),
