@@ -64,6 +64,10 @@ class Fixed:
     value: AttrValue
 
 
+Source = Attribute | InputValue | Fixed
+"""Where a parameter of an op comes from in an ONNX node."""
+
+
 def attribute(name: str, default: AttrValue = None, convert: Callable[[Any], AttrValue] | None = None) -> Attribute:
     """Short spelling of `Attribute`."""
     return Attribute(name, default, convert)
@@ -83,7 +87,7 @@ class Onnx:
 
     op_type: str
     since: int = 1
-    attrs: Mapping[str, Attribute | InputValue | Fixed] = field(default_factory=dict)
+    attrs: Mapping[str, Source] = field(default_factory=dict)
     inputs: tuple[int, ...] | None = None
     domain: str = ""
     rank: int | None = None

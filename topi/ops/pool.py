@@ -108,7 +108,8 @@ def _count(window: Window, axis: int, p: Expr, extent: Expr, include_pad: bool) 
     start = p * window.strides[axis] - window.before[axis]
     d = window.dilations[axis]
     kernel = window.kernel[axis]
-    low, high = (const(0), extent)
+    low: Expr = const(0)
+    high = extent
     if include_pad:
         low, high = -window.before[axis] + const(0), extent + window.after[axis]
     stop = start + (kernel - 1) * d + 1

@@ -12,7 +12,7 @@ from tensorir import te
 from tensorir.arith import simplify
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
-from topi.op import Onnx, Op, attribute, input_value, op
+from topi.op import Onnx, Op, Source, attribute, input_value, op
 from topi.ops.shape import normalize_axes, normalize_axis
 
 
@@ -74,7 +74,7 @@ def reduced(
                     next(rest)
             else:
                 place.append(next(rest))
-        value = x(*place)
+        value: Expr = x(*place)
         value = before(value) if before is not None else value
         return reduce(value, axis=list(loops.values())) if loops else value
 
@@ -100,8 +100,8 @@ def _define(row: Reduction) -> Op:
         return reduced(x, _axes(x, row.name, axes, noop), keepdims, row.name, row.reduce, row.before, row.after)
 
     compute.__doc__ = f"{row.onnx} over `axes` (None or empty: all; none with `noop`), which stay as 1 with keepdims."
-    attrs = {"axes": attribute("axes"), "keepdims": attribute("keepdims", 1, bool)}
-    later = {
+    attrs: dict[str, Source] = {"axes": attribute("axes"), "keepdims": attribute("keepdims", 1, bool)}
+    later: dict[str, Source] = {
         "axes": input_value(1),
         "keepdims": attribute("keepdims", 1, bool),
         "noop": attribute("noop_with_empty_axes", 0, bool),
@@ -296,7 +296,7 @@ argmin = _arg("argmin", "ArgMin", te.argmin, np.argmin)
 def cumsum(x: Tensor, /, *, axis: Any = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running sum along `axis`, without the element itself if `exclusive`, from the end if `reverse`."""
     number = axis[0] if isinstance(axis, tuple) else axis
-    place = normalize_axis("cumsum", int(getattr(number, "value", number)), len(x.shape))
+    place = normalize_axis("cumsum", int(getattr(number, "value", number) or 0), len(x.shape))
     k = te.reduce_axis(x.shape[place], "k")
 
     def element(*i: Expr) -> Expr:

@@ -18,7 +18,7 @@ from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, as_expr, const
 from tensorir.te import Tensor
 from topi.broadcast import same_extent
-from topi.op import Fixed, Onnx, OpError, attribute, input_value, op
+from topi.op import Fixed, Onnx, OpError, Source, attribute, input_value, op
 from topi.ops.shape import normalize_axes
 
 MODES = ("nearest", "linear", "cubic")
@@ -28,7 +28,7 @@ COORDINATES = (
 )  # fmt: skip
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 
-_SHARED = {
+_SHARED: dict[str, Source] = {
     "mode": attribute("mode", "nearest"),
     "coordinates": attribute("coordinate_transformation_mode", "half_pixel"),
     "nearest": attribute("nearest_mode", "round_prefer_floor"),
@@ -39,7 +39,11 @@ _SHARED = {
     "scales": input_value(2),
     "sizes": input_value(3),
 }
-_OLD = {"mode": attribute("mode", "nearest"), "coordinates": Fixed("asymmetric"), "nearest": Fixed("simple")}
+_OLD: dict[str, Source] = {
+    "mode": attribute("mode", "nearest"),
+    "coordinates": Fixed("asymmetric"),
+    "nearest": Fixed("simple"),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +118,7 @@ def resized_axes(
     for n, (axis, amount) in enumerate(zip(places, amounts, strict=True)):
         source = x.shape[axis]
         start, end = (0.0, 1.0) if not roi else (float(roi[n]), float(roi[n + len(places)]))
+        scale: Expr
         if scales:
             scale = const(float(amount), dtypes.float32)
             result = _scaled(source, float(amount))
@@ -175,7 +180,7 @@ def _coordinate(i: Expr, a: Axis, how: str) -> Expr:
     if how == "half_pixel_symmetric":
         middle = source / const(2.0, f32)
         offset = middle * (const(1.0, f32) - result / (a.scale * source))
-        return offset + (x + half) / a.scale - half
+        return offset + ((x + half) / a.scale - half)
     if how == "tf_crop_and_resize":
         start, end, last = const(a.start, f32), const(a.end, f32), (a.source - 1).astype(f32)
         step = (end - start) * last / te.maximum(a.result - 1, const(1)).astype(f32)

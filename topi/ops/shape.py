@@ -10,7 +10,7 @@ import numpy as np
 from tensorir import dtypes, te
 from tensorir.arith import Analyzer, simplify
 from tensorir.dtypes import DType
-from tensorir.expr import Const, Expr, as_expr, const, floordiv, floormod, maximum, minimum
+from tensorir.expr import Const, Expr, Var, as_expr, const, floordiv, floormod, maximum, minimum
 from tensorir.te import Tensor
 from topi.broadcast import broadcast_shapes, is_one, read, same_extent
 from topi.op import Onnx, OpError, attribute, input_value, op
@@ -50,6 +50,7 @@ def reshaped(x: Tensor, shape: Sequence[Expr], name: str) -> Tensor:
     def element(*point: Expr) -> Expr:
         analyzer = Analyzer()
         for variable, extent in zip(point, shape, strict=True):
+            assert isinstance(variable, Var)
             analyzer.bind(variable, const(0), extent)
         return x(*_reindex(point, shape, x.shape, analyzer))
 
@@ -439,8 +440,9 @@ def _pad_index(i: Expr, extent: Expr, mode: str) -> Expr:
 
 @pad.reference
 def _pad(x: Any, value: Any = None, *, before: Any, after: Any, mode: str = "constant", constant: float = 0.0) -> Any:
-    kwargs = {"constant_values": constant if value is None else value} if mode == "constant" else {}
-    return np.pad(x, list(zip(before, after, strict=True)), mode, **kwargs)
+    kwargs: dict[str, Any] = {"constant_values": constant if value is None else value} if mode == "constant" else {}
+    how: Any = mode
+    return np.pad(x, list(zip(before, after, strict=True)), how, **kwargs)
 
 
 pad.case([(3, 5)], before=(1, 2), after=(0, 3))
