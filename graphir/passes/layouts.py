@@ -114,10 +114,16 @@ class _Walk:
         """The packed layout that a node without an implementation can keep, and what its operands then want."""
         out = node.outputs[0]
         packed = [(n, self.packed(v)) for n, v in enumerate(node.inputs) if v is not None]
-        candidates = [(n, layout) for n, layout in packed if layout is not None]
+        candidates = [layout for n, layout in packed if layout is not None]
+        if node_kind(node) in ("elementwise", "broadcast"):  # the large operands decide, not a row for all
+            sized = ((layout, node.inputs[n]) for n, layout in packed)
+            candidates = [
+                layout for layout, v in sized
+                if layout is not None and v is not None and dims.same_shape(v.shape, out.shape)
+            ]  # fmt: skip
         if not candidates or node_kind(node) == "opaque":
             return None
-        number, layout = candidates[0]
+        layout = candidates[0]
         if any(v.rank != layout.rank for v in node.outputs):
             return None
         split = [axis for axis, block in enumerate(layout.block) if block > 1]
