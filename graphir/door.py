@@ -18,6 +18,10 @@ from graphir.plan import Plan
 from tensorir.expr import Expr, Var
 
 
+_READABLE = 0x101  # numpy's flags C_CONTIGUOUS and ALIGNED
+_WRITABLE = 0x501  # and WRITEABLE
+
+
 class Door:
     """The checks of a plan's inputs and outputs, prepared once."""
 
@@ -29,9 +33,10 @@ class Door:
         self.symbols = tuple(s.symbol.name for s in plan.symbols)
         self._sources = tuple((s.input, s.axis) for s in plan.symbols)
         self._bounds = tuple((s.symbol.low, s.symbol.high) for s in plan.symbols)
-        self._plans = [(v.dtype.numpy, tuple(_axis(d) for d in v.shape)) for v in plan.inputs]
-        self._shapes = [None if any(type(a) is not int for a in axes) else axes for _, axes in self._plans]
-        self._static = not plan.symbols
+        self._dtypes = [v.dtype.numpy for v in plan.inputs]
+        self._axes = [tuple(_axis(d) for d in v.shape) for v in plan.inputs]
+        self._output_dtypes = [v.dtype.numpy for v in plan.outputs]
+        self._passed: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
 
     def arrange(self, inputs: Mapping[str, Any] | Sequence[Any]) -> list[Any]:
         """The inputs in the order of the graph."""
@@ -55,29 +60,36 @@ class Door:
         return list(inputs)
 
     def check(self, given: list[Any]) -> tuple[list[np.ndarray], tuple[int, ...]]:
-        """The arrays to run on, and the values of the symbols in order."""
+        """The arrays to run on, and the values of the symbols in order. Shapes that passed once pass at once."""
         arrays: list[np.ndarray] = []
-        for number, (array, (dtype, axes)) in enumerate(zip(given, self._plans)):
+        for array, dtype in zip(given, self._dtypes):
             if type(array) is not np.ndarray:
-                array = self._as_array(array, number)
+                array = self._as_array(array, len(arrays))
             if array.dtype != dtype:
-                self._wrong_dtype(array, number)
-            shape = array.shape
-            if self._shapes[number] is None or shape != self._shapes[number]:
-                if len(shape) != len(axes):
-                    self._wrong_rank(array, number)
-                for axis, (size, wanted) in enumerate(zip(shape, axes)):
-                    if type(wanted) is int and wanted != size:
-                        self._wrong_size(number, axis, size, str(wanted))
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
+                self._wrong_dtype(array, len(arrays))
+            if array.flags.num & _READABLE != _READABLE:
                 array = np.require(array, requirements=["C", "A"])
             arrays.append(array)
-        if self._static:
-            return arrays, ()
+        shapes = tuple([a.shape for a in arrays])
+        known = self._passed.get(shapes)
+        if known is None:
+            known = self._check_shapes(arrays)
+            if len(self._passed) > 1024:
+                self._passed.clear()
+            self._passed[shapes] = known
+        return arrays, known
+
+    def _check_shapes(self, arrays: list[np.ndarray]) -> tuple[int, ...]:
+        """The values of the symbols, every dimension checked."""
+        for number, (array, axes) in enumerate(zip(arrays, self._axes)):
+            if array.ndim != len(axes):
+                self._wrong_rank(array, number)
+            for axis, (size, wanted) in enumerate(zip(array.shape, axes)):
+                if type(wanted) is int and wanted != size:
+                    self._wrong_size(number, axis, size, str(wanted))
         sizes = tuple(arrays[i].shape[a] for i, a in self._sources)
         self._check_symbols(arrays, sizes)
-        return arrays, sizes
+        return sizes
 
     def _check_symbols(self, arrays: list[np.ndarray], sizes: tuple[int, ...]) -> None:
         for (low, high), name, size, (number, axis) in zip(self._bounds, self.symbols, sizes, self._sources):
@@ -85,7 +97,7 @@ class Door:
                 bounds = f"at least {low}" if high is None else f"{low} to {high}"
                 self._wrong_size(number, axis, size, f"{name} ({bounds})")
         values = dict(zip(self.symbols, sizes))
-        for number, (array, (_, axes)) in enumerate(zip(arrays, self._plans)):
+        for number, (array, axes) in enumerate(zip(arrays, self._axes)):
             for axis, (size, wanted) in enumerate(zip(array.shape, axes)):
                 if type(wanted) is not int and dims.evaluate(wanted, values) != size:
                     expected = dims.evaluate(wanted, values)
@@ -102,19 +114,28 @@ class Door:
             arranged = [outputs[n] for n in self.output_names]
         if len(arranged) != len(shapes):
             raise InputError(f"{len(arranged)} output arrays are given, the model has {len(shapes)} outputs")
-        for array, v, name, sizes in zip(arranged, self.outputs, self.output_names, shapes):
-            if not isinstance(array, np.ndarray):
-                raise InputError(f"the output {name!r} is given {type(array).__name__}, not a numpy array")
-            if array.dtype != v.dtype.numpy:
-                raise InputError(f"the output {name!r} is {v.dtype}, the array given is {array.dtype}")
-            if array.shape != sizes:
-                raise InputError(f"the output {name!r} has shape {sizes}, the array given {array.shape}")
-            if not (array.flags.c_contiguous and array.flags.writeable and array.flags.aligned):
-                raise InputError(
-                    f"the output {name!r} cannot be written in place: the array is read-only or not contiguous",
-                    help="give a fresh array, such as numpy.empty(shape, dtype)",
-                )
+        for number, (array, dtype, sizes) in enumerate(zip(arranged, self._output_dtypes, shapes)):
+            if (
+                not isinstance(array, np.ndarray)
+                or array.dtype != dtype
+                or array.shape != sizes
+                or array.flags.num & _WRITABLE != _WRITABLE
+            ):
+                self._wrong_output(array, number, sizes)
         return list(arranged)
+
+    def _wrong_output(self, array: Any, number: int, sizes: tuple[int, ...]) -> None:
+        v, name = self.outputs[number], self.output_names[number]
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"the output {name!r} is given {type(array).__name__}, not a numpy array")
+        if array.dtype != v.dtype.numpy:
+            raise InputError(f"the output {name!r} is {v.dtype}, the array given is {array.dtype}")
+        if array.shape != sizes:
+            raise InputError(f"the output {name!r} has shape {sizes}, the array given {array.shape}")
+        raise InputError(
+            f"the output {name!r} cannot be written in place: the array is read-only or not contiguous",
+            help="give a fresh array, such as numpy.empty(shape, dtype)",
+        )
 
     # -- messages
 

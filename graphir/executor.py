@@ -8,6 +8,7 @@ name, the time of each kernel, any target.
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -114,6 +115,7 @@ class Executable:
         threads: int | None = None,
         log: Sequence[str] = (),
         source: Graph | None = None,
+        entry: bytes | None = None,
     ) -> None:
         self.graph = graph
         self.source = source if source is not None else graph
@@ -129,6 +131,7 @@ class Executable:
         self._entry: Any = None
         self._library: Any = None
         self._data_count = 0
+        self.entry_object = entry
         if self._calls.is_native and target.kind == "llvm":
             self._load_entry()
 
@@ -145,6 +148,17 @@ class Executable:
     def outputs(self) -> tuple[TensorInfo, ...]:
         """The outputs in order."""
         return tuple(_info(n, v) for n, v in zip(self.plan.output_names, self.plan.outputs))
+
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        """The data of the plan's constants, as the kernels want them."""
+        return tuple(self._constants)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the executable as an artifact: see `graphir.artifact`."""
+        from graphir.artifact import save  # artifacts are made of executables
+
+        save(self, path)
 
     # -- running
 
@@ -163,17 +177,21 @@ class Executable:
             results = [np.empty(s, t) for s, t in sizes.outputs]
         else:
             results = self._door.check_outputs(outputs, sizes.shapes)
-            _refuse_overlap(arrays, results, self._door)
         if self._entry is None:
+            self._refuse_overlap(arrays, results, [address_of(a) for a in (*arrays, *results)])
             self._interpret(arrays, results, symbols, _Observer())
             return results
+        addresses = [address_of(a) for a in arrays]
+        addresses += [address_of(a) for a in results]
+        if outputs is not None:
+            self._refuse_overlap(arrays, results, addresses)
         try:
             frame = self._frames.pop()
         except IndexError:
             frame = _Frame(self)
         if frame.arena_bytes < sizes.arena_bytes:
             frame.grow(sizes.arena_bytes)
-        frame.pack(frame.data, 0, *map(address_of, arrays), *map(address_of, results))
+        frame.pack(frame.data, 0, *addresses)
         if symbols:
             frame.pack_dims(frame.dims, 0, *symbols)
         status = self._entry(frame.context.address, frame.data_address, frame.dims_address)
@@ -239,6 +257,18 @@ class Executable:
         )
         return MemoryReport(total, self.plan.arena.peak(values), sum(c.nbytes for c in self._constants), blocks)
 
+    def _refuse_overlap(self, arrays: list[np.ndarray], results: list[np.ndarray], addresses: list[int]) -> None:
+        """Refuses outputs that share memory with an input or with each other."""
+        ends = [begin + a.nbytes for begin, a in zip(addresses, (*arrays, *results))]
+        for number in range(len(arrays), len(ends)):
+            begin, end = addresses[number], ends[number]
+            for other in range(number):
+                if addresses[other] < end and begin < ends[other]:
+                    names = [*self._door.names, *self._door.output_names]
+                    raise InputError(
+                        f"the output {names[number]!r} shares memory with {names[other]!r}", help="give a fresh array"
+                    )
+
     # -- preparing
 
     def _sizes(self, symbols: tuple[int, ...]) -> _Sizes:
@@ -296,14 +326,20 @@ class Executable:
                         made.append(Branch(pointer(i.condition), steps(i.then), steps(i.otherwise)))
             return tuple(made)
 
-        blocks = tuple(Block(b.nbytes, p.offset, p.after) for b, p in zip(plan.arena.blocks, plan.arena.placed))
-        text = emit_entry(Entry(ENTRY, names, blocks, plan.arena.order, steps(plan.instructions)))
-        self.entry_source = text
-        symbols = {k.group.kernel.symbol for k in plan.kernels}
-        imports = {s: self._calls.library.address(s) for s in symbols}
-        compiled = compile_ir(text, machine=machine_of(self.target, 1), passes="sroa")
-        self._library = load(compiled, imports=imports)
+        if self.entry_object is None:
+            self._compile_entry(steps(plan.instructions))
+        imports = {k.group.kernel.symbol: self._calls.library.address(k.group.kernel.symbol) for k in plan.kernels}
+        assert self.entry_object is not None
+        self._library = load(self.entry_object, imports=imports)
         self._entry = _PROTOTYPE(self._library.address(ENTRY))
+
+    def _compile_entry(self, steps: tuple[Step, ...]) -> None:
+        """Machine code of the entry that runs these steps."""
+        plan = self.plan
+        blocks = tuple(Block(b.nbytes, p.offset, p.after) for b, p in zip(plan.arena.blocks, plan.arena.placed))
+        text = emit_entry(Entry(ENTRY, self._door.symbols, blocks, plan.arena.order, steps))
+        self.entry_source = text
+        self.entry_object = compile_ir(text, machine=machine_of(self.target, 1), passes="sroa").object
 
     # -- the debug interpretation
 
@@ -479,16 +515,3 @@ def _aligned_copy(array: np.ndarray) -> np.ndarray:
     made = _aligned_bytes(array.nbytes).view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
-
-
-def _refuse_overlap(arrays: Sequence[np.ndarray], results: Sequence[np.ndarray], door: Door) -> None:
-    """Refuses outputs that share memory with an input or with each other."""
-    spans = [(a.__array_interface__["data"][0], a.nbytes) for a in (*arrays, *results)]
-    names = [*door.names, *door.output_names]
-    for number in range(len(arrays), len(spans)):
-        begin, size = spans[number]
-        for other, (start, length) in enumerate(spans[:number]):
-            if start < begin + size and begin < start + length:
-                raise InputError(
-                    f"the output {names[number]!r} shares memory with {names[other]!r}", help="give a fresh array"
-                )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from graphir.groups import GraphKernel
+from graphir.stored import abi_of
 from targets.build import load_objects
-from targets.externs import HostFunction, extern_signatures
+from targets.externs import HostFunction
 from targets.llvm.runtime import KernelError, NativeFunction, Status
 from tensorir.interpreter import interpret
 
@@ -32,14 +33,13 @@ class KernelCalls:
             self.hosts.append([])
             if not hasattr(k.group.kernel, "object"):
                 continue
-            compiled = k.group.kernel
-            signatures = extern_signatures(compiled.func)
-            self.hosts[-1] = [HostFunction(signatures[e]) for e in compiled.externs]
+            abi = abi_of(k.group.kernel)
+            self.hosts[-1] = [HostFunction(e) for e in abi.externs]
             self.functions[-1] = NativeFunction(
                 self.library,
-                compiled.symbol,
-                data=len(compiled.func.params) + len(compiled.externs),
-                dims=len(compiled.func.dims),
+                k.group.kernel.symbol,
+                data=abi.buffers + len(abi.externs),
+                dims=abi.sizes,
                 threads=threads,
                 name=k.name,
             )
