@@ -215,3 +215,26 @@ def global_max_pool(data: Tensor, /) -> Tensor:
 
 global_max_pool.reference(lambda data: data.max(tuple(range(2, data.ndim)), keepdims=True))
 global_max_pool.case([(2, 5, 7, 7)])
+
+
+@op("global_lp_pool", onnx=[Onnx("GlobalLpPool", 2, {"p": attribute("p", 2)})])
+def global_lp_pool(data: Tensor, /, *, p: int = 2) -> Tensor:
+    """The p-norm over all spatial axes, kept with size 1."""
+    if p not in (1, 2):
+        raise OpError(f"global_lp_pool: p is {p}", help="1 and 2 are known")
+    taps = [te.reduce_axis(e, f"r{n}") for n, e in enumerate(data.shape[2:])]
+    ones = tuple(const(1) for _ in taps)
+
+    def element(n: Expr, c: Expr, *_: Expr) -> Expr:
+        x = data(n, c, *[t.var for t in taps])
+        return te.sum(te.abs(x) if p == 1 else x * x, axis=taps)
+
+    total = te.compute((*data.shape[:2], *ones), element, name="global_lp_pool_sum")
+    return total if p == 1 else te.compute(total.shape, lambda *i: te.sqrt(total(*i)), name="global_lp_pool")
+
+
+global_lp_pool.reference(
+    lambda data, *, p=2: (np.abs(data) ** p).sum(tuple(range(2, data.ndim)), keepdims=True) ** (1 / p)
+)
+global_lp_pool.case([(2, 5, 7, 7)])
+global_lp_pool.case([(2, 5, 7)], p=1)

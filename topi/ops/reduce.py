@@ -321,3 +321,26 @@ def _cumsum(x: Any, *, axis: int = 0, exclusive: bool = False, reverse: bool = F
 for _exclusive in (False, True):
     for _reverse in (False, True):
         cumsum.case([(3, 7)], axis=1, exclusive=_exclusive, reverse=_reverse)
+
+
+@op("hardmax", onnx=[Onnx("Hardmax", 13, {"axis": attribute("axis", -1)})])
+def hardmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
+    """1 at the first largest element along `axis`, 0 elsewhere."""
+    place = normalize_axis("hardmax", axis, len(x.shape))
+    top = argmax(x, axis=place)
+
+    def element(*i: Expr) -> Expr:
+        here = [const(0) if n == place else v for n, v in enumerate(i)]
+        return te.select(te.equal(top(*here), i[place]), const(1, x.dtype), const(0, x.dtype))
+
+    return te.compute(x.shape, element, name="hardmax")
+
+
+@hardmax.reference
+def _hardmax(x: Any, *, axis: int = -1) -> Any:
+    top = np.expand_dims(x.argmax(axis), axis)
+    return (np.indices(x.shape)[axis] == top).astype(x.dtype)
+
+
+hardmax.case([(3, 37)])
+hardmax.case([(3, 5, 7)], axis=1)

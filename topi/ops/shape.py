@@ -704,3 +704,22 @@ def _one_hot(indices: Any, values: Any, *, depth: int, axis: int = -1) -> Any:
 
 
 one_hot.case([(2, 3), (2,)], ["int64", "float32"], low=-3, high=3, depth=4)
+
+
+@op("eye_like", onnx=[Onnx("EyeLike", 9, {"k": attribute("k", 0)})])
+def eye_like(x: Tensor, /, *, k: int = 0, dtype: DType | None = None) -> Tensor:
+    """A matrix of the operand's shape (and type, unless `dtype` is given): ones on diagonal k, else zeros."""
+    if len(x.shape) != 2:
+        raise OpError(f"eye_like: the operand has {len(x.shape)} dimensions, not 2")
+    t = x.dtype if dtype is None else dtype
+    return te.compute(x.shape, lambda i, j: te.select(te.equal(j, i + k), const(1, t), const(0, t)), name="eye_like")
+
+
+@eye_like.reference
+def _eye_like(x: Any, *, k: int = 0, dtype: DType | None = None) -> Any:
+    rows, columns = x.shape
+    return np.eye(rows, columns, k).astype(x.dtype if dtype is None else dtype.numpy)
+
+
+eye_like.case([(3, 5)], k=1)
+eye_like.case([(5, 3)], dtype=dtypes.int64)

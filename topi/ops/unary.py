@@ -258,6 +258,16 @@ gelu.case([(3, 37)], tolerance=2e-6)
 gelu.case([(3, 37)], approximate="tanh", tolerance=2e-6)
 
 
+@op("swish", onnx=[Onnx("Swish", 24, {"alpha": attribute("alpha", 1.0)})], in_place=(0,))
+def swish(x: Tensor, /, *, alpha: float = 1.0) -> Tensor:
+    """x * sigmoid(alpha * x)."""
+    return te.compute(x.shape, lambda *i: x[i] * te.sigmoid(x[i] * alpha), name="swish")
+
+
+swish.reference(lambda x, *, alpha=1.0: x / (1 + np.exp(-alpha * x)))
+swish.case([(3, 37)], alpha=1.5)
+
+
 @op("isnan", onnx=[Onnx("IsNaN", 9)])
 def isnan(x: Tensor, /) -> Tensor:
     """True where NaN; the result is bool."""
