@@ -348,7 +348,7 @@ class _Reader:
         except (KeyError, TypeError) as error:
             raise self.damaged(error) from None
         data = self.read(name)
-        if len(data) != size or hashlib.sha256(data).hexdigest() != digest:
+        if len(data) != size or hashlib.sha256(data.data).hexdigest() != digest:
             raise self.damaged(f"{name} is not what was saved")
         return data
 
@@ -423,7 +423,7 @@ def _constant(e: Any) -> int:
 
 
 def _read_into(file: IO[bytes], data: np.ndarray) -> int:
-    view = memoryview(data)
+    view = data.data
     at = 0
     while at < len(view):
         part = file.read(min(len(view) - at, 1 << 20))

@@ -60,7 +60,7 @@ def tensor_file(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview
     yield len(header).to_bytes(8, "little") + header
     for array in arrays.values():
         if array.nbytes:
-            yield memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             yield b"\0" * (-array.nbytes % ALIGNMENT)
 
 

@@ -19,6 +19,8 @@ __version__ = "0.1.0"
 _EXPORTS = {
     # models
     "compile": "graphir.compile:compile",
+    "load": "graphir.artifact:load",
+    "inspect": "graphir.artifact:inspect",
     "Executable": "graphir.executor:Executable",
     "Graph": "graphir.ir:Graph",
     "from_onnx": "graphir.frontends.onnx:from_onnx",

@@ -1,16 +1,21 @@
-"""`nestor show MODEL`: a model's Graph IR, as read or after named passes, as text or JSON."""
+"""`nestor show MODEL`: a model's Graph IR, as read or after named passes, as text or JSON; of an artifact, what it says
+about itself and its graph. Nothing of an artifact is run."""
 
 from __future__ import annotations
 
+import json as json_text
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nestor.cli.options import ModelArgument, ShapeOption, parse_shapes, require_file
+from nestor.cli.options import OptionError, ShapeOption, parse_shapes, require_file
 
 
 def show(
-    model: ModelArgument,
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL|OUT.nst", help="An ONNX model, or a saved one.", show_default=False)
+    ],
     passes: Annotated[
         list[str] | None,
         typer.Option("--pass", metavar="NAME", help="Apply this pass first; repeat for more.", show_default=False),
@@ -18,9 +23,15 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="JSON instead of text.")] = False,
     shape: ShapeOption = None,
 ) -> None:
-    """Print a model's graph, before or after passes."""
+    """Print a model's graph, before or after passes, or what an artifact holds."""
     import nestor
 
+    if require_file(model).suffix == ".nst":
+        if passes or shape:
+            raise OptionError(f"{model.name} is an artifact: its passes have run and its shapes are fixed")
+        found = nestor.inspect(model)
+        typer.echo(json_text.dumps(found.manifest, indent=1) if json else "\n".join([str(found), *found.graphs]))
+        return
     graph = nestor.from_onnx(require_file(model), shapes=parse_shapes(shape or ()) or None)
     if passes:
         graph = graph.infer().apply(*passes)
