@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from graphir.pipeline import PassContext
 
 GROWTH_LIMIT = 1 << 16
-"""Bytes up to which a folded result may be larger than its operands together."""
+"""Bytes up to which a folded result may be larger than its operands together, however small they are."""
+
+GROWTH_FACTOR = 8
+"""How many times its operands a folded result may be: a transformed weight is four times the weight, or seven."""
 
 
 def fold_constants(graph: Graph, context: PassContext) -> Graph:
@@ -66,7 +69,7 @@ def _is_foldable(node: Node, known: set[Value]) -> bool:
         return False
     made = sum(s for s in sizes if s is not None)
     given = sum(dims.constant(v.nbytes) or 0 for v in node.operands)
-    return made - given <= max(GROWTH_LIMIT, given)
+    return made <= max(given + GROWTH_LIMIT, GROWTH_FACTOR * given)
 
 
 def _prologue(graph: Graph, folded: list[Node], results: list[Value]) -> Graph:
