@@ -195,7 +195,7 @@ def _configs(group: Group, target: Target) -> list[Tile]:
     assert spec is not None
     accumulator = split_stages(group)[0]
     blocks = (_size(accumulator.shape[-1]) or 1) // lanes(target, spec.dtype)
-    room = max(1, accumulator_limit(target) // blocks)
+    room = max(1, accumulator_limit(target, blocks) // blocks)
     rows = _size(product.rows)
     top = room if rows is None else min(room, max(rows, 1))
 

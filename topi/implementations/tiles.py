@@ -49,10 +49,10 @@ def efficiency(tile: Tile) -> float:
     return chains * (1.0 - 0.06 * load_share(tile) - 0.1 / (tile.rows * tile.columns))
 
 
-def accumulator_limit(target: Target) -> int:
-    """Accumulators that fit beside the vectors of the packed operand and a broadcast (4 registers do for them: an
-    operand in memory needs none). A tile that spills all the same is rejected once it is built."""
-    return max(1, target.vector_registers - 4)
+def accumulator_limit(target: Target, blocks: int) -> int:
+    """Accumulators that fit beside the `blocks` vectors of the packed operand and a broadcast element. A tile that spills
+    all the same is rejected once it is built."""
+    return max(1, min(target.vector_registers - 4, target.vector_registers - blocks - 2))
 
 
 def choose_tiles(rows: int, columns: int, blocks: int, target: Target, *, limit: int = 6) -> list[Tile]:
@@ -62,7 +62,7 @@ def choose_tiles(rows: int, columns: int, blocks: int, target: Target, *, limit:
     for b in (1, 2, 3, 4, 6, 8):
         if b > blocks:
             continue
-        room = accumulator_limit(target) // b
+        room = accumulator_limit(target, b) // b
         for c in range(1, min(columns, room) + 1):
             for r in range(1, min(rows, room // c) + 1):
                 if r > 1 and c < columns:
