@@ -11,7 +11,7 @@ import numpy as np
 
 from graphir.errors import ModelError
 from graphir.executor import Executable
-from graphir.groups import GraphKernel, group_call, kernel_nodes, kernel_of
+from graphir.groups import GraphKernel, group_call, kernel_nodes, kernel_of, unscheduled_kernel
 from graphir.ir import Graph, Node
 from graphir.pipeline import PassContext, make_context, run_pipeline
 from graphir.plan import make_plan
@@ -120,12 +120,18 @@ def _kernel(call: Any, context: PassContext) -> GraphKernel:
     try:
         return kernel_of(call, context.target)
     except NestorError as error:
-        chosen = [n.implementation for n in call.spec.nodes if n.implementation is not None]
-        if not chosen:
-            raise
-        context.note(f"kernels: {call.label} by {chosen[0]} failed, the generic schedule is taken: {_first_line(error)}")
+        reason = _first_line(error)
+    chosen = [n.implementation for n in call.spec.nodes if n.implementation is not None]
+    if chosen:
+        context.note(f"kernels: {call.label} by {chosen[0]} failed, the generic schedule is taken: {reason}")
         nodes = tuple(dataclasses.replace(n, implementation=None) for n in call.spec.nodes)
-        return kernel_of(dataclasses.replace(call, spec=dataclasses.replace(call.spec, nodes=nodes)), context.target)
+        call = dataclasses.replace(call, spec=dataclasses.replace(call.spec, nodes=nodes))
+        try:
+            return kernel_of(call, context.target)
+        except NestorError as error:
+            reason = _first_line(error)
+    context.note(f"kernels: the generic schedule of {call.label} failed, it runs unscheduled: {reason}")
+    return unscheduled_kernel(call, context.target)
 
 
 def _first_line(error: NestorError) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 
 from graphir import dims
 from graphir.ir import Graph, Node, Value
+from targets.build import compile_func
 from tensorir.expr import Expr
 from tensorir.target import Target
-from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, Reference, compile_group
+from tensorir.te import create_func
+from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, Reference, compile_group, compose
 from topi.op import TensorSpec
 from topi.registry import get_op
 
@@ -127,6 +129,15 @@ def kernel_of(call: GroupCall, target: Target) -> GraphKernel:
     made = GraphKernel(name, group, positions, key)
     _COMPILED[(key, str(target))] = (made, definitions)
     return made
+
+
+def unscheduled_kernel(call: GroupCall, target: Target) -> GraphKernel:
+    """The kernel of a group's unscheduled program: slow, for what no schedule can take yet."""
+    key = f"unscheduled {call.spec.key()}"
+    name = f"{call.label}_{hashlib.sha256((key + str(target)).encode()).hexdigest()[:10]}"
+    func = create_func(list(compose(call.spec, target).args), name)
+    group = CompiledGroup(compile_func(func, target, symbol=name), func, "unscheduled", None)
+    return GraphKernel(name, group, tuple(call.symbols.index(v.name) for v in func.dims), key)
 
 
 def kernel_nodes(graph: Graph, *, views: bool) -> Iterable[tuple[Node, Mapping[Value, Any]]]:

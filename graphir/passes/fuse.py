@@ -80,17 +80,14 @@ class _Grouping:
         """Joins the node's group into group `number` if that is legal and no guard objects; else says why not."""
         own = self.group_of[node]
         group, joining = self.groups[number], self.groups[own]
-        reason = self.illegal(group, joining, node, value)
+        fusion = Fusion(
+            tuple([*group, *(n for n in joining if n is not node)]), node, value, tuple(self.readers.get(value, ())),
+            value in self.outputs, self.context,
+        )  # fmt: skip
+        refused = ((guard.name, guard.refuse(fusion)) for guard in self.guards)
+        reason = next((f"[{name}] {why}" for name, why in refused if why is not None), None)
         if reason is None:
-            fusion = Fusion(
-                tuple([*group, *(n for n in joining if n is not node)]), node, value, tuple(self.readers.get(value, ())),
-                value in self.outputs, self.context,
-            )  # fmt: skip
-            for guard in self.guards:
-                refusal = guard.refuse(fusion)
-                if refusal is not None:
-                    reason = f"[{guard.name}] {refusal}"
-                    break
+            reason = self.illegal(group, joining, node, value)
         if reason is not None:
             return reason
         for n in joining:
