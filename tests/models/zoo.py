@@ -2,7 +2,7 @@
 
 `load(name)` gives the path of the `.onnx` file, `cases(name)` the input sets: a text-like picture for the text
 direction model, a source file for the file-type model, speech-like sound at both rates for the voice model, a blocky
-picture for the classifiers.
+picture for the classifiers (`tests.models.samples` makes them).
 """
 
 from __future__ import annotations
@@ -15,9 +15,27 @@ from pathlib import Path
 import numpy as np
 
 from nestor import models
+from tests.models import samples
 from tests.models.fetch import cache_folder, model_path
 
 MODELS = ("text_direction", "file_type", "voice_activity", "squeezenet", "resnet50")
+"""The quick ones, judged at every level."""
+
+TRAINED = (
+    "text_detection",
+    "text_direction",
+    "file_type",
+    "speech_quality",
+    "echo_quality",
+    "voice_sequence",
+    "voice_activity",
+    "sentence_embedding",
+    "molecule_fingerprint",
+)
+"""Trained models that other people ship; each is judged at its inputs, at two other sizes where it is symbolic."""
+
+INT8_WEIGHTS = ("sentence_embedding",)
+"""Models whose weights were rounded to int8: judged by the cosine of their outputs."""
 
 
 def load(name: str) -> Path:
@@ -31,8 +49,23 @@ def load(name: str) -> Path:
 
 def cases(name: str) -> list[dict[str, np.ndarray]]:
     """Input sets for a model, small in number, each with something to see in it."""
+    match name:
+        case "text_detection":
+            return [{"x": samples.page(*size)} for size in ((1, 128, 192), (1, 64, 320), (2, 96, 96))]
+        case "speech_quality":
+            return [{"input_1": np.stack([samples.speech(9.01, 16000, seed=n) for n in range(b)])} for b in (1, 2)]
+        case "echo_quality":
+            hidden = np.zeros((4, 1, 64), np.float32)
+            return [{"input": samples.spectrograms(1, frames), "h0": hidden} for frames in (60, 41, 100)]
+        case "voice_sequence":
+            state = 0.1 * np.random.default_rng(0).standard_normal((2, 1, 1, 128)).astype(np.float32)
+            return [{"input": samples.voice_windows(t), "h": state[0], "c": state[1]} for t in (20, 1, 7)]
+        case "sentence_embedding":
+            return [samples.sentences(*size) for size in ((2, 32), (1, 9), (3, 17))]
+        case "molecule_fingerprint":
+            return [samples.molecules(sizes) for sizes in ((9, 6, 14), (7,), (5, 12, 3, 8))]
     if name == "text_direction":
-        return [{"x": text_pictures(batch)} for batch in (1, 3)]
+        return [{"x": samples.text_pictures(batch)} for batch in (1, 3)]
     if name == "file_type":
         python_file = models.file_type_features(Path(models.__file__).read_bytes())
         settings = models.file_type_features(Path(__file__).parents[2].joinpath("pyproject.toml").read_bytes())
@@ -51,55 +84,14 @@ def data_input(name: str) -> str:
     return only
 
 
-def text_pictures(batch: int, *, seed: int = 0) -> np.ndarray:
-    """Lines of text as the text-direction model sees them, float32[batch,3,48,192] in -1..1; odd ones upside down.
-
-    Dark strokes on light paper: letters of upright stems with bars and bows, on a base line, with gaps for words.
-    """
-    pictures = np.empty((batch, 3, 48, 192), np.float32)
-    for index in range(batch):
-        rng = np.random.default_rng(seed + index)
-        paper = np.full((48, 192), 0.9)
-        left = 8
-        while left < 176:
-            width = int(rng.integers(6, 12))
-            top = int(rng.choice([6, 16]))
-            paper[top:38, left : left + 3] = 0.1  # the stem
-            bar = int(rng.choice([top, 20, 35]))
-            paper[bar : bar + 3, left : left + width] = 0.1  # a bar
-            if rng.random() < 0.4:
-                paper[16:38, left + width - 3 : left + width] = 0.1  # a second stem: n, o, h, b
-            if rng.random() < 0.15:
-                paper[38:46, left : left + 3] = 0.1  # a descender
-            left += width + int(rng.choice([4, 4, 4, 12]))
-        paper += 0.03 * rng.standard_normal(paper.shape)
-        if index % 2:
-            paper = paper[::-1, ::-1]
-        pictures[index] = 2 * paper - 1
-    return pictures
-
-
 def voice_inputs(rate: int, *, seed: int = 0) -> dict[str, np.ndarray]:
-    """One window of speech-like sound for the voice model: `sr` 16000 takes one branch of its If, 8000 the other.
-
-    A gliding voice pitch with its harmonics under two formants, a little noise, and a state as after earlier windows.
-    """
+    """One window of speech-like sound for the voice model, and a state as after earlier windows: `sr` 16000 takes one
+    branch of its If, 8000 the other."""
     rng = np.random.default_rng(seed)
     length = 576 if rate == 16000 else 288
-    time = np.arange(length) / rate
-    pitch = 2 * np.pi * np.cumsum(130 + 300 * time) / rate
-    sound = np.zeros(length)
-    for harmonic in range(1, 20):
-        frequency = 140 * harmonic
-        strength = np.exp(-(((frequency - 600) / 300) ** 2)) + 0.5 * np.exp(-(((frequency - 1500) / 400) ** 2))
-        sound += strength * np.sin(harmonic * pitch)
-    sound = 0.3 * sound / np.abs(sound).max() + 0.005 * rng.standard_normal(length)
+    sound = samples.speech(2.0, rate, seed=seed)[rate // 2 : rate // 2 + length]
     state = 0.2 * rng.standard_normal((2, 1, 128))
-    return {
-        "input": sound[None].astype(np.float32),
-        "sr": np.array(rate, np.int64),
-        "state": state.astype(np.float32),
-    }
+    return {"input": sound[None], "sr": np.array(rate, np.int64), "state": state.astype(np.float32)}
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import onnxruntime
 import pytest
 
 from nestor import models
-from tests.models import zoo
+from tests.models import samples, zoo
 
 
 def answers(name: str, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -62,7 +62,7 @@ def test_missing_file_type_package_says_how_to_get_it(monkeypatch: pytest.Monkey
 
 
 def test_text_direction_model_sees_which_lines_stand_upright() -> None:
-    [probabilities] = answers("text_direction", {"x": zoo.text_pictures(3)})
+    [probabilities] = answers("text_direction", {"x": samples.text_pictures(3)})
     assert probabilities.argmax(-1).tolist() == [0, 1, 0]
     assert probabilities.max(-1).min() > 0.9
 

@@ -11,7 +11,7 @@ import pytest
 
 import nestor
 from nestor import accuracy
-from tests.models import zoo
+from tests.models import samples, zoo
 
 # dimensions left open: batch, and the voice model's window, whose length goes with the branch taken
 SHAPES: dict[str, dict[str, tuple[int | str, ...]]] = {
@@ -71,7 +71,7 @@ def test_thread_count_keeps_the_bits(threads: int) -> None:
 def test_text_direction_at_any_batch_from_one_compile() -> None:
     executable = compiled("text_direction", 3)
     for batch in (1, 3, 7):
-        inputs = {"x": zoo.text_pictures(batch)}
+        inputs = {"x": samples.text_pictures(batch)}
         [probabilities] = executable.run(inputs)
         [report] = accuracy.judge(zoo.load("text_direction"), inputs, {executable.outputs[0].name: probabilities})
         assert report.ok, report
