@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from graphir.errors import GraphError
@@ -106,7 +105,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
             manifest = {
                 "format": FORMAT,
                 "nestor": nestor_version(),
-                "llvm": ".".join(map(str, llvm.llvm_version_info)),
+                "llvm": machine.key.partition("|")[0],
                 "abi": abi_digest(),
                 "target": str(exe.target),
                 "triple": machine.triple,

@@ -142,9 +142,9 @@ def require_engines(names: tuple[str, ...]) -> None:
 
 def _symbol_sizes(request: EngineRequest) -> dict[str, int]:
     """The sizes that the inputs give to the symbols of the model's own input shapes."""
-    import onnx
+    from nestor.accuracy import load_model
 
-    model = onnx.load(str(request.model), load_external_data=False)
+    model = load_model(request.model)
     sizes: dict[str, int] = {}
     for value in model.graph.input:
         array = request.inputs.get(value.name)
