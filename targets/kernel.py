@@ -91,6 +91,15 @@ class Kernel:
             )
         return self._runner.source(kind)
 
+    def sanitize(self, *arrays: Any, **dims: int) -> str:
+        """Runs the kernel's program on copies of the arrays in the checked interpreter, so best at small sizes. Raises
+        `SanitizerError` on an access out of bounds, a read of memory never written, an output never written whole, and
+        a race between parallel iterations or vector lanes, with the loops and both accesses. Gives a sentence."""
+        checked = self._signature.check(arrays, dims)
+        sizes = dict(zip(self.func.dims, checked.dims, strict=True))
+        interpret(self.func, [a.copy() for a in checked.arrays], sizes, mode="checked", complete=True)
+        return f"{self.name}: every access is in bounds and of written memory, no two iterations race"
+
     @property
     def spills(self) -> int:
         """Instructions of the innermost loops that move vectors to or from the stack."""

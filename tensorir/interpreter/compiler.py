@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
@@ -29,6 +29,7 @@ class Program:
     written: frozenset[int]
     places: list[Place]
     filename: str
+    sites: Sequence[Callable[[], str]] = ()
 
     def place(self, error: BaseException) -> tuple[str, ...]:
         """Where in the program an exception left it: block and loops with their values."""
@@ -80,7 +81,7 @@ def compile_program(func: Func, checked: bool) -> Program:
     stored = {id(s.buffer) for s in walk_stmt(func.body) if isinstance(s, Store)}
     first_output = len(func.params) - func.outputs
     written = frozenset(i for i, p in enumerate(func.params) if id(p) in stored or i >= first_output)
-    return Program(source, function, tuple(dims.values()), written, places, filename)
+    return Program(source, function, tuple(dims.values()), written, places, filename, c.sites)
 
 
 @lru_cache(maxsize=1024)

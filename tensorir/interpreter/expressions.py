@@ -168,7 +168,7 @@ def _emit_load(c: Compiler, e: ir.Load) -> Value:
         raise InternalError(f"the buffer {e.buffer.name} is read outside its allocation")
     condition = "" if e.predicate is None else (c.atom(e.predicate) if c.checked else c.memo[e.predicate]).code
     if c.checked:
-        code = f"{name}.load({c.checked_flat(e.buffer, e.indices, 'read', condition)})"
+        code = f"{name}.load({c.checked_flat(e.buffer, e.indices, 'read', condition)}, {c.site('read', e)})"
     else:
         code = f"{name}[{c.flat(e.buffer, e.indices)}]"
     if e.predicate is None:

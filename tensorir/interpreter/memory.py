@@ -1,22 +1,25 @@
 """Memory of the interpreter: flat Python lists of elements, and in checked mode who wrote and read each element.
 
-The race rule: the stack of parallel loops that an access stands in is its *context*, pairs of (execution of the loop,
-iteration). Two accesses of one element, one of them a write, race if at the first pair where their contexts differ the
-loop execution is the same and the iteration is not.
+The race rule: the stack of parallel loops that an access stands in is its *context*, entries of (execution of the loop,
+iteration, name of the loop). Two accesses of one element, one of them a write, race if at the first entry where their
+contexts differ the loop execution is the same and the iteration is not. Lanes of a vectorized loop that steers only
+reduce variables of a block combine partial values there: the block's accesses stand outside that loop.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tensorir.dtypes import DType
 from tensorir.errors import UserError
 
-Context = tuple[tuple[int, int], ...]
+Entry = tuple[int, Any, tuple[str, str]]
+Context = tuple[Entry, ...]
+_LANES = ("the vector of", "lanes")
 
 
 class SanitizerError(UserError):
@@ -48,13 +51,15 @@ def to_array(values: Sequence[Any], t: DType) -> np.ndarray:
 
 
 class Monitor:
-    """The context of the access being made, shared by all checked memory of a run."""
+    """The context of the access being made, shared by all checked memory of a run. `sites` tells of each access of the
+    program what it is, for messages."""
 
-    __slots__ = ("context", "count")
+    __slots__ = ("context", "count", "sites")
 
-    def __init__(self) -> None:
+    def __init__(self, sites: Sequence[Callable[[], str]] = ()) -> None:
         self.context: Context = ()
         self.count = 0
+        self.sites = sites
 
     def enter(self) -> int:
         """A new execution of a parallel loop."""
@@ -86,8 +91,8 @@ class CheckedMemory:
         self.values = values
         self.written = bytearray([1 if written else 0]) * len(values)
         self.monitor = monitor
-        self.writers: dict[int, Context] | None = {} if shared else None
-        self.readers: dict[int, set[Context]] = {}
+        self.writers: dict[int, tuple[Context, int]] | None = {} if shared else None
+        self.readers: dict[int, dict[Context, int]] = {}
 
     def outside(self, what: str, indices: tuple[int, ...]) -> None:
         """Raises the error of an access out of bounds, naming the axis."""
@@ -98,6 +103,12 @@ class CheckedMemory:
                     f"index {axis} is {index}, the extent is {extent}"
                 )
 
+    def require_written(self) -> None:
+        """Raises the error of an element that the program was to write and did not."""
+        position = self.written.find(0)
+        if position >= 0:
+            raise SanitizerError(f"the output {self.text(position)} is never written")
+
     def text(self, position: int) -> str:
         """The element at a position, as the program writes it."""
         indices: list[int] = []
@@ -106,40 +117,65 @@ class CheckedMemory:
             indices.append(index)
         return f"{self.name}[{', '.join(str(i) for i in reversed(indices))}]"
 
-    def load(self, position: int) -> Any:
-        """Reads an element."""
+    def load(self, position: int, site: int) -> Any:
+        """Reads an element; `site` is the number of the access in the program."""
         if not self.written[position]:
             raise SanitizerError(f"read of memory never written: {self.text(position)}")
         if self.writers is not None and (context := self.monitor.context):
             writer = self.writers.get(position)
-            if writer is not None and writer is not context and race(writer, context):
-                raise SanitizerError(f"race: {self.text(position)} is read while another iteration writes it")
-            self.readers.setdefault(position, set()).add(context)
+            if writer is not None and writer[0] is not context and race(writer[0], context):
+                self.report(position, "is read while another iteration writes it", writer, (context, site))
+            self.readers.setdefault(position, {}).setdefault(context, site)
         return self.values[position]
 
-    def store(self, value: Any, position: int) -> None:
+    def store(self, value: Any, position: int, site: int) -> None:
         """Writes an element."""
-        self.store_in(self.monitor.context, value, position)
+        self.store_in(self.monitor.context, value, position, site)
 
-    def store_lanes(self, values: Sequence[Any], positions: Sequence[int | None]) -> None:
+    def store_lanes(self, values: Sequence[Any], positions: Sequence[int | None], site: int) -> None:
         """Writes the lanes of a vector store; None is a lane left out."""
         execution = self.monitor.enter()
         for lane, (value, position) in enumerate(zip(values, positions, strict=True)):
             if position is not None:
-                self.store_in((*self.monitor.context, (execution, lane)), value, position)
+                self.store_in(
+                    (*self.monitor.context, (execution, lane, ("the vector of", "lanes"))), value, position, site
+                )
 
-    def store_in(self, context: Context, value: Any, position: int) -> None:
+    def store_in(self, context: Context, value: Any, position: int, site: int) -> None:
         """Writes an element from the given context."""
         if self.writers is not None:
             writer = self.writers.get(position)
-            if writer is not None and writer is not context and race(writer, context):
-                raise SanitizerError(f"race: {self.text(position)} is written by two iterations")
+            if writer is not None and writer[0] is not context and race(writer[0], context):
+                self.report(position, "is written by two iterations", writer, (context, site))
             readers = self.readers.pop(position, None) if self.readers else None
-            if readers is not None and any(race(r, context) for r in readers):
-                raise SanitizerError(f"race: {self.text(position)} is written while another iteration reads it")
+            if readers is not None:
+                for reader in readers.items():
+                    if race(reader[0], context):
+                        self.report(position, "is written while another iteration reads it", reader, (context, site))
             if context:
-                self.writers[position] = context
+                self.writers[position] = (context, site)
             elif writer is not None:
                 del self.writers[position]
         self.written[position] = 1
         self.values[position] = value
+
+    def report(self, position: int, what: str, first: tuple[Context, int], second: tuple[Context, int]) -> NoReturn:
+        """Raises the error of a race, with the loop and both accesses."""
+        pair = next((x, y) for x, y in zip(first[0], second[0], strict=False) if x != y)
+        loop, iterations = " ".join(pair[0][2]), " and ".join(str(_iteration(entry)) for entry in pair)
+        sites = self.monitor.sites
+        raise SanitizerError(
+            f"race: {self.text(position)} {what}: iterations {iterations} of {loop}",
+            notes=(
+                f"first:  {sites[first[1]]()}{_where(first[0])}",
+                f"second: {sites[second[1]]()}{_where(second[0])}",
+            ),
+        )
+
+
+def _iteration(entry: Entry) -> Any:
+    return entry[1][0] if isinstance(entry[1], tuple) and len(entry[1]) == 1 else entry[1]
+
+
+def _where(context: Context) -> str:
+    return ", at " + ", ".join(f"{entry[2][1]} = {_iteration(entry)}" for entry in context) if context else ""

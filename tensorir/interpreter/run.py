@@ -22,21 +22,27 @@ class ArgumentError(UserError):
 
 
 def interpret(
-    func: Func, arrays: Sequence[np.ndarray], dims: Mapping[Var, int] | None = None, *, mode: str = "plain"
+    func: Func,
+    arrays: Sequence[np.ndarray],
+    dims: Mapping[Var, int] | None = None,
+    *,
+    mode: str = "plain",
+    complete: bool = False,
 ) -> None:
     """Runs `func` on `arrays`, one a parameter in order; the outputs are written in place.
 
     A parameter of one dimension, as lowered programs have them, takes an array of any shape, row-major.
     `dims` gives the dimension symbols, by default read from the arrays' shapes. Mode "checked" also raises
     `SanitizerError` on an access out of bounds, a read of memory never written, and a race between parallel iterations
-    or vector lanes. Raises `ArgumentError` when the arrays do not fit.
+    or vector lanes, and with `complete` on an output element never written. Raises `ArgumentError` when the arrays do
+    not fit.
     """
     if mode not in ("plain", "checked"):
         raise ArgumentError(f"interpret: unknown mode {mode!r}", help='the modes are "plain" and "checked"')
     sizes = bind_dims(func, arrays, dims)
     program = compile_program(func, mode == "checked")
     if mode == "checked":
-        _run_checked(func, program, arrays, sizes)
+        _run_checked(func, program, arrays, sizes, complete)
     else:
         _run_plain(func, program, arrays, sizes)
 
@@ -59,8 +65,10 @@ def _run_plain(func: Func, program: Program, arrays: Sequence[np.ndarray], sizes
         _give_back(memories[position], arrays[position], func.params[position].dtype)
 
 
-def _run_checked(func: Func, program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[Var, int]) -> None:
-    monitor = Monitor()
+def _run_checked(
+    func: Func, program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[Var, int], complete: bool
+) -> None:
+    monitor = Monitor(program.sites)
     first_output = len(func.params) - func.outputs
     memories = [
         CheckedMemory(
@@ -72,7 +80,10 @@ def _run_checked(func: Func, program: Program, arrays: Sequence[np.ndarray], siz
         try:
             program.function(*memories, *[sizes[d] for d in program.dims], monitor)
         except SanitizerError as error:
-            raise SanitizerError(error.message, notes=program.place(error)) from None
+            raise SanitizerError(error.message, notes=(*error.notes, *program.place(error))) from None
+    if complete:
+        for memory in memories[first_output:]:
+            memory.require_written()
     for position in program.written:
         _give_back(memories[position].values, arrays[position], func.params[position].dtype)
 

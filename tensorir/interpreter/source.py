@@ -20,9 +20,9 @@ from tensorir import expr as ir
 from tensorir.buffer import Buffer
 from tensorir.dtypes import DType
 from tensorir.errors import UserError
-from tensorir.expr import Expr, Var
+from tensorir.expr import Expr, Load, Var
 from tensorir.interpreter.memory import CheckedMemory, SanitizerError, to_array, to_list
-from tensorir.stmt import Stmt
+from tensorir.stmt import Stmt, Store
 from tensorir.visit import children, walk_expr
 
 _MAX_DEPTH = 24  # nested parentheses in one line
@@ -132,6 +132,8 @@ class Compiler:
     private: dict[Buffer, tuple[tuple[str, Value, Value], ...]] = field(default_factory=dict)
     globals: dict[str, Any] = field(default_factory=lambda: dict(_GLOBALS))
     lane: str = ""
+    sites: list[Callable[[], str]] = field(default_factory=list)
+    concurrent: tuple[tuple[Var | None, str], ...] = ()
     block: str = ""
     loops: tuple[tuple[str, str], ...] = ()
     init_only: frozenset[int] = frozenset()
@@ -142,6 +144,12 @@ class Compiler:
     def line(self, text: str) -> None:
         """Adds a line of the present statement."""
         self.lines.append((self.indent, text, (self.block, self.loops)))
+
+    def site(self, what: str, access: Load | Store) -> int:
+        """The number of an access, by which checked memory can tell of it."""
+        block = f" in block {self.block}" if self.block else ""
+        self.sites.append(lambda: f"{what} of {_access_text(access)}{block}")
+        return len(self.sites) - 1
 
     def fresh(self, stem: str) -> str:
         """A new Python name."""
@@ -363,6 +371,12 @@ class Compiler:
             yield
         self.line(f"{name}()")
         self.nest = outer
+
+
+def _access_text(access: Load | Store) -> str:
+    from tensorir.printer import expr_text  # needed only in messages
+
+    return expr_text(Load(access.buffer, access.indices, access.buffer.dtype))
 
 
 def _operands(e: Expr) -> tuple[Expr, ...]:

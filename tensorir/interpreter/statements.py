@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tensorir import expr as ir
@@ -42,7 +43,8 @@ def _store_scalar(c: Compiler, s: Store, name: str) -> None:
         c.value(index)
     value = c.value(s.value)
     if c.checked:
-        c.line(f"{name}.store({value.code}, {c.checked_flat(s.buffer, s.indices, 'write')})")
+        place = c.checked_flat(s.buffer, s.indices, "write")
+        c.line(f"{name}.store({value.code}, {place}, {c.site('write', s)})")
     else:
         c.line(f"{name}[{c.flat(s.buffer, s.indices)}] = {value.code}")
 
@@ -71,7 +73,7 @@ def _store_vector(c: Compiler, s: Store, name: str, lanes: int) -> None:
             with c.indented(f"if {c.value(s.predicate).code}:"), c.scope():
                 _append_lane(c, s, values, places)
     if c.checked:
-        c.line(f"{name}.store_lanes({values}, {places})")
+        c.line(f"{name}.store_lanes({values}, {places}, {c.site('write', s)})")
         return
     place = c.fresh("p")
     with c.indented(f"for {place}, {place}_value in zip({places}, {values}):"):
@@ -183,7 +185,7 @@ def _loop(c: Compiler, s: For, begin: Value, extent: Value) -> None:
     name = c.fresh(s.var.name)
     limits = extent.code if begin.lo == begin.hi == 0 else f"{begin.code}, {begin.code} + {extent.code}"
     concurrent = c.checked and s.kind in ("parallel", "vectorized", "thread")
-    outer = c.loops
+    outer, around = c.loops, c.concurrent
     if concurrent:
         context, execution = c.fresh("context"), c.fresh("execution")
         c.line(f"{context} = monitor.context")
@@ -193,10 +195,12 @@ def _loop(c: Compiler, s: For, begin: Value, extent: Value) -> None:
         c.loops = (*outer, (name, s.var.name))
         c.names[s.var] = Value(name, begin.lo, max(begin.lo, begin.hi + extent.hi - 1))
         if concurrent:
-            c.line(f"monitor.context = (*{context}, ({execution}, {name}))")
+            shown = (f"the {s.kind} loop", s.var.name)
+            c.concurrent = (*around, (s.var, s.kind))
+            c.line(f"monitor.context = (*{context}, ({execution}, {name}, {shown!r}))")
         c.stmt(s.body)
     c.nest -= 1
-    c.loops = outer
+    c.loops, c.concurrent = outer, around
     if concurrent:
         c.line(f"monitor.context = {context}")
 
@@ -251,12 +255,45 @@ def _stmt_block(c: Compiler, s: Block) -> None:
                 c.names[iteration.var] = c.atom(binding)
             always = isinstance(s.predicate, ir.Const) and s.predicate.value is True
             predicate = "" if always else c.value(s.predicate).code
-        if predicate:
-            with c.indented(f"if {predicate}:"):
+        with _combining_lanes(c, s):
+            if predicate:
+                with c.indented(f"if {predicate}:"):
+                    _block_body(c, s)
+            else:
                 _block_body(c, s)
-        else:
-            _block_body(c, s)
     c.block = outer
+
+
+@contextmanager
+def _combining_lanes(c: Compiler, s: Block) -> Iterator[None]:
+    """In checked mode the accesses of a block stand outside the vectorized loops that steer only its reduce variables:
+    their lanes hold partial values that are combined, so that they do not race."""
+    lanes = [
+        place
+        for place, (var, kind) in enumerate(c.concurrent)
+        if c.checked and kind == "vectorized" and var is not None and _steers_only_reduction(s, var)
+    ]
+    if not lanes:
+        yield
+        return
+    context = c.fresh("context")
+    c.line(f"{context} = monitor.context")
+    kept = "".join(f"{context}[{n}], " for n in range(len(c.concurrent)) if n not in lanes)
+    c.line(f"monitor.context = ({kept})")
+    around = c.concurrent
+    c.concurrent = tuple(entry for n, entry in enumerate(around) if n not in lanes)
+    yield
+    c.concurrent = around
+    c.line(f"monitor.context = {context}")
+
+
+def _steers_only_reduction(s: Block, variable: Var) -> bool:
+    kinds = {
+        iteration.kind
+        for iteration, binding in zip(s.iters, s.bindings, strict=True)
+        if any(e is variable for e in walk_expr(binding))
+    }
+    return kinds == {"reduce"}
 
 
 def _block_init_only(c: Compiler, s: Block) -> None:

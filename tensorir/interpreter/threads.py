@@ -86,7 +86,7 @@ def _require_alone(name: str, body: Stmt, kinds: tuple[type, ...]) -> None:
 
 def over_threads(c: Compiler, s: Stmt) -> None:
     """A leaf statement in loops over the threads."""
-    outer, loops, nest = c.threads, c.loops, c.nest
+    outer, loops, nest, around = c.threads, c.loops, c.nest, c.concurrent
     with ExitStack() as stack:
         if c.nest:
             stack.enter_context(c.function())
@@ -101,13 +101,15 @@ def over_threads(c: Compiler, s: Stmt) -> None:
                 c.loops = (*c.loops, (index.code, tag))
                 c.nest += 1
             if c.checked:
+                shown = ("the threads of", ", ".join(tag for tag, _, _ in outer.axes))
                 thread = ", ".join(index.code for _, index, _ in outer.axes)
-                c.line(f"monitor.context = (*{context}, ({execution}, ({thread},)))")
+                c.line(f"monitor.context = (*{context}, ({execution}, ({thread},), {shown!r}))")
+                c.concurrent = (*around, (None, "thread"))
             if outer.guards:
                 nested.enter_context(c.indented(f"if {' and '.join(outer.guards)}:"))
             c.threads = replace(outer, inside=True)
             c.stmt(s)
-    c.threads, c.loops, c.nest = outer, loops, nest
+    c.threads, c.loops, c.nest, c.concurrent = outer, loops, nest, around
 
 
 def guard(c: Compiler, s: If) -> None:
