@@ -247,10 +247,8 @@ def statement_changes(s: Stmt) -> Iterator[tuple[str, Stmt]]:
     if isinstance(s, Store):
         for e in _distinct(s.value):
             for what, condition in _without_one(e.condition):
-                yield (
-                    what,
-                    dataclasses.replace(s, value=_replaced(s.value, e, IfThenElse(condition, e.a, e.b, e.dtype))),
-                )
+                weaker = IfThenElse(condition, e.a, e.b, e.dtype)
+                yield what, dataclasses.replace(s, value=rewrite_expr(s.value, lambda n: n, {e: weaker}))
 
 
 def _distinct(root: Expr) -> list[IfThenElse]:
