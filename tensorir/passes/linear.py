@@ -297,11 +297,20 @@ class IndexScope:
         if self._eliminate(form, _PROOF_DEPTH):
             return True
         for fact in self._facts:
-            rest = form.minus(fact)
-            low, _ = self.const_bounds(rest)
-            if (low is not None and low >= 0) or self._eliminate(rest, _PROOF_DEPTH):
-                return True
+            for rest in self._without_fact(form, fact):
+                low, _ = self.const_bounds(rest)
+                if (low is not None and low >= 0) or self._eliminate(rest, _PROOF_DEPTH):
+                    return True
         return False
+
+    def _without_fact(self, form: Form, fact: Form) -> Iterator[Form]:
+        """Forms of which one being at least 0 is enough, given that `fact` is: multiples of the fact are taken away
+        so that it cancels one of its atoms."""
+        yield form.minus(fact)
+        for atom, f in fact.terms.items():
+            c = form.terms.get(atom, 0)
+            if c != f and c * f > 0:
+                yield form.scaled(abs(f)).minus(fact.scaled(abs(c)))
 
     def _eliminate(self, form: Form, depth: int) -> bool:
         """Replaces atoms by their worst bounds, innermost first, until the sign shows."""
@@ -590,6 +599,13 @@ def conjunction(conditions: Iterable[Expr]) -> Expr:
     return const(True) if result is None else result
 
 
+def literal_condition(e: Expr) -> bool | None:
+    """The value of a literal condition, in one lane or repeated in all; None for any other expression."""
+    if isinstance(e, Broadcast):
+        e = e.value
+    return bool(e.value) if isinstance(e, Const) else None
+
+
 def predicate_verdict(predicate: Expr, scope: IndexScope) -> bool | None:
     """True or False if a vector of conditions holds in all lanes or in none; None if that is not known."""
     if isinstance(predicate, Broadcast):
@@ -846,8 +862,9 @@ def _not(scope: IndexScope, e: Expr) -> Expr:
 
 def _choice(scope: IndexScope, e: Expr) -> Expr:
     assert isinstance(e, (Select, IfThenElse))
-    if isinstance(e.condition, Const):
-        return e.a if e.condition.value else e.b
+    taken = literal_condition(e.condition)
+    if taken is not None:
+        return e.a if taken else e.b
     return scope.intern(e)
 
 

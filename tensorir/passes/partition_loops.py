@@ -9,9 +9,9 @@ loop variable, for every value of the loops inside, gives the places to split. W
 at each of them (at most three); with symbolic ones into before, main and after, the main part being where all guards
 hold. A parallel loop stays one loop, whose body chooses between an unguarded and a guarded copy.
 
-Code growth is bounded by `BUDGET` expression nodes a function, counted after unrolling. A short innermost loop around
-unrolled copies is left alone: the copies decide most guards themselves, and its split parts would fall into one basic
-block, which costs registers.
+Code growth is bounded by `BUDGET` expression nodes a function, counted after unrolling. A short innermost
+reduction loop around unrolled copies is left alone: the copies decide most guards themselves, and its split parts would
+fall into one basic block, which costs registers.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tensorir.expr import (
     Expr,
     IfThenElse,
     Load,
+    Select,
     Var,
     const,
     less,
@@ -40,10 +41,13 @@ from tensorir.passes.fresh import fresh_copy
 from tensorir.passes.linear import Form, IndexScope, conjunction, conjuncts, is_index_type
 from tensorir.passes.tighten_loops import EMPTY, loop_limits
 from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store, seq
-from tensorir.visit import rewrite_expr, stmt_exprs, sub_stmts, walk_expr, walk_stmt, with_body
+from tensorir.visit import children, free_vars, rewrite_expr, stmt_exprs, sub_stmts, walk_expr, walk_stmt, with_body
 
 BUDGET = 12_000
 """Expression nodes, counted after unrolling, that the copies may add to a function."""
+
+_WORTH_A_TEST = 500
+"""A loop step of this many nodes does not feel a test."""
 
 _SMALL = 16
 _MOST_CUTS = 3
@@ -91,9 +95,10 @@ class _Partition:
     def visit(self, s: Stmt) -> Stmt:
         if isinstance(s, For):
             with self.scope.inside(s.var, s.begin, s.extent):
-                guards = self._guards(s) if s.kind in ("serial", "parallel") else []
-                if s.kind == "parallel" and guards:
-                    return self._versioned(s, guards)
+                if s.kind == "parallel":
+                    body = self._versioned(self.visit(s.body), s)
+                    return s if body is s.body else For(s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas)
+                guards = self._guards(s.body, s.var) if s.kind == "serial" else []
                 parts = self._parts(s, guards) if guards else None
                 if parts is None:
                     body = self.visit(s.body)
@@ -163,18 +168,18 @@ class _Partition:
 
     # --------------------------------------------------------------------------------------------- what the guards ask
 
-    def _guards(self, loop: For) -> list[_Guard]:
-        """The undecided inequalities below `loop` that ask about its variable."""
-        conditions = _conditions(loop.body)
+    def _guards(self, body: Stmt, var: Var) -> list[_Guard]:
+        """The undecided inequalities in the body of the loop over `var` that ask about it."""
+        conditions = _conditions(body)
         if not conditions:
             return []
-        bind_loops(loop.body, self.scope)
-        inner = frozenset(s.var for s in walk_stmt(loop.body) if isinstance(s, (For, LetStmt)))
+        bind_loops(body, self.scope)
+        inner = frozenset(s.var for s in walk_stmt(body) if isinstance(s, (For, LetStmt)))
         found: list[_Guard] = []
         seen: set[tuple[object, ...]] = set()
         for condition in conditions:
             for part in conjuncts(self.scope.simplify(condition)):
-                if isinstance(part, Const) or loop.var not in self.scope.variables(part):
+                if isinstance(part, Const) or var not in self.scope.variables(part):
                     continue
                 if any(isinstance(n, Load) for n in walk_expr(part)):
                     continue
@@ -296,38 +301,56 @@ class _Partition:
 
     # ------------------------------------------------------------------------------------------------ parallel loops
 
-    def _versioned(self, loop: For, guards: list[_Guard]) -> Stmt:
-        """The loop with a body that tests once whether all guards hold in it."""
-        dtype = loop.var.dtype
+    def _versioned(self, s: Stmt, loop: For) -> Stmt:
+        """A statement of the body of a parallel loop with a test of the guards that ask about it put around its
+        guarded parts: as small as they are, but outside of loops whose steps are cheap."""
+        if not self._guards(s, loop.var):
+            return s
+        if isinstance(s, Allocate) and s.buffer.scope != "register":
+            return Allocate(s.buffer, self._versioned(s.body, loop))
+        if isinstance(s, LetStmt):
+            return LetStmt(s.var, s.value, self._versioned(s.body, loop))
+        if isinstance(s, For) and s.kind == "serial" and _cost(s.body) >= _WORTH_A_TEST:
+            with self.scope.inside(s.var, s.begin, s.extent):
+                body = self._versioned(s.body, loop)
+            return For(s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas)
+        if isinstance(s, Seq):
+            runs: list[tuple[bool, list[Stmt]]] = []
+            alone = True
+            for x in s.stmts:
+                guarded = bool(self._guards(x, loop.var))
+                large = guarded and _cost(x) >= _WORTH_A_TEST
+                if alone or large or runs[-1][0] != guarded:
+                    runs.append((guarded, []))
+                runs[-1][1].append(x)
+                alone = large
+            if len(runs) > 1:
+                return seq(*[self._versioned(seq(*run), loop) if guarded else seq(*run) for guarded, run in runs])
+        return self._two_versions(s, loop)
+
+    def _two_versions(self, s: Stmt, loop: For) -> Stmt:
+        """`if <all guards hold>: s without them, else: s`."""
         tests: list[Expr] = []
-        for guard in guards:
-            test = self.scope.at_least_zero(guard.least, dtype)
-            if self.scope.prove(test) is False or any(test is t for t in tests):
-                continue
-            tests.append(test)
+        for guard in self._guards(s, loop.var):
+            test = self.scope.at_least_zero(guard.least, loop.var.dtype)
+            if self.scope.prove(test) is not False and not any(test is t for t in tests):
+                tests.append(test)
         chosen: list[Expr] = []
         for test in tests:
             # Two guards that never hold together would leave the unguarded copy unused.
             with self.scope.assume(*chosen):
                 if self.scope.prove(test) is not False:
                     chosen.append(test)
-        if not chosen or _is_leaf(loop.body) or not self._spend(_cost(loop.body)):
-            body = self.visit(loop.body)
-            return (
-                loop
-                if body is loop.body
-                else For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread, loop.pragmas)
-            )
-        condition = conjunction(chosen)
+        if not chosen or not any(isinstance(x, For) for x in walk_stmt(s)) or not self._spend(_cost(s)):
+            return s
         with self.scope.assume(*chosen):
-            main = self.visit(fresh_copy(loop.body, {}))
-        rest = self._rest(loop, chosen)
-        return For(loop.var, loop.begin, loop.extent, loop.kind, If(condition, main, rest), loop.thread, loop.pragmas)
+            main = self.visit(fresh_copy(s, {}))
+        return If(conjunction(chosen), main, self._rest(s, loop, chosen))
 
-    def _rest(self, loop: For, chosen: list[Expr]) -> Stmt:
+    def _rest(self, s: Stmt, loop: For, chosen: list[Expr]) -> Stmt:
         """The guarded copy; if one value of the variable is all that is left for it, that value is put in."""
         if len(chosen) != 1:
-            return self.visit(loop.body)
+            return s
         failing = self.scope.simplify(logical_not(chosen[0]))
         limits = loop_limits(failing, loop.var, self.scope)
         begin, size = self.scope.form(loop.begin), self.scope.form(loop.extent)
@@ -335,9 +358,9 @@ class _Partition:
             lows = [begin.constant, *(f.constant for f in limits[0] if f.is_const)]
             ends = [begin.constant + size.constant, *(f.constant for f in limits[1] if f.is_const)]
             if min(ends) - max(lows) == 1:
-                return self.visit(fresh_copy(loop.body, {loop.var: const(max(lows), loop.var.dtype)}))
+                return self.visit(fresh_copy(s, {loop.var: const(max(lows), loop.var.dtype)}))
         with self.scope.assume(failing):
-            return self.visit(loop.body)
+            return self.visit(s)
 
     def _spend(self, cost: int) -> bool:
         if cost > self.budget:
@@ -361,25 +384,43 @@ def _conditions(s: Stmt) -> list[Expr]:
 
 def _cost(s: Stmt) -> int:
     """Expression nodes of a statement after unrolling."""
+    copied = frozenset(x.var for x in walk_stmt(s) if isinstance(x, For) and x.kind == "unrolled")
     total = 0
     stack: list[tuple[Stmt, int]] = [(s, 1)]
     while stack:
         top, times = stack.pop()
-        total += times * (2 + sum(1 for e in stmt_exprs(top) for _ in walk_expr(e)))
+        total += times * (2 + sum(_nodes(e, copied) for e in stmt_exprs(top)))
         if isinstance(top, For) and top.kind == "unrolled" and isinstance(top.extent, Const):
             times *= max(int(top.extent.value), 1)
         stack.extend((c, times) for c in sub_stmts(top))
     return total
 
 
-def _is_leaf(s: Stmt) -> bool:
-    """True for the body of an innermost loop."""
-    return not any(isinstance(x, For) for x in walk_stmt(s))
+def _nodes(e: Expr, copied: frozenset[Var]) -> int:
+    """Distinct nodes of an expression, of choices that a copy decides only one side."""
+    seen: set[int] = set()
+    stack = [e]
+    while stack:
+        top = stack.pop()
+        if id(top) in seen:
+            continue
+        seen.add(id(top))
+        if isinstance(top, (Select, IfThenElse)) and all(v in copied for v in free_vars(top.condition)):
+            stack.append(top.a)
+        else:
+            stack.extend(children(top))
+    return len(seen)
 
 
 def _is_small_kernel(loop: For) -> bool:
-    """True for a short innermost serial loop around unrolled copies."""
+    """True for a short innermost serial loop around unrolled copies that all its steps accumulate into."""
     if not (isinstance(loop.extent, Const) and int(loop.extent.value) <= _SMALL):
         return False
     kinds = [s.kind for s in walk_stmt(loop.body) if isinstance(s, For)]
-    return "unrolled" in kinds and all(k in ("unrolled", "vectorized") for k in kinds)
+    if "unrolled" not in kinds or not all(k in ("unrolled", "vectorized") for k in kinds):
+        return False
+    own = {s.buffer for s in walk_stmt(loop.body) if isinstance(s, Allocate)}
+    return any(
+        isinstance(s, Store) and s.buffer not in own and not any(n is loop.var for i in s.indices for n in walk_expr(i))
+        for s in walk_stmt(loop.body)
+    )

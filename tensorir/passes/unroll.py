@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from tensorir.buffer import Buffer
 from tensorir.errors import UserError
-from tensorir.expr import Const, Expr, Load, Var
-from tensorir.passes.linear import IndexScope, predicate_verdict
+from tensorir.expr import Const, Expr, IfThenElse, Load, Select, Var, logical_not
+from tensorir.passes.linear import IndexScope, literal_condition, predicate_verdict
 from tensorir.passes.tighten_loops import EMPTY
 from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
 from tensorir.visit import children, sub_stmts, walk_stmt, with_body, with_children
@@ -64,7 +64,12 @@ class _Unroller:
             verdict = self.scope.prove(condition)
             if verdict is not None:
                 return self.expand(s.then) if verdict else [] if s.otherwise is None else self.expand(s.otherwise)
-            then, otherwise = self.expand(s.then), [] if s.otherwise is None else self.expand(s.otherwise)
+            with self.scope.assume(condition):
+                then = self.expand(s.then)
+            otherwise: list[Stmt] = []
+            if s.otherwise is not None:
+                with self.scope.assume(logical_not(condition)):
+                    otherwise = self.expand(s.otherwise)
             if not then and not otherwise:
                 return []
             return [If(condition, _join(then), _join(otherwise) if otherwise else None)]
@@ -162,15 +167,26 @@ class _Unroller:
                 assert isinstance(value, Expr)
                 memo[key] = value
                 continue
+            if isinstance(top, (Select, IfThenElse)):
+                # The copy often decides which side it is; the other need not be made.
+                condition = self._made(top.condition)
+                if condition is None:
+                    stack.append(top.condition)
+                    continue
+                taken = literal_condition(condition)
+                if taken is not None:
+                    chosen = top.a if taken else top.b
+                    side = self._made(chosen)
+                    if side is None:
+                        stack.append(chosen)
+                    else:
+                        memo[key] = side
+                    continue
             kids = children(top)
             new = []
             pending = False
             for child in kids:
-                child_deps = self.deps[child]
-                if not child_deps:
-                    new.append(child)
-                    continue
-                found = memo.get((child, *[id(env[d]) for d in child_deps]))
+                found = self._made(child)
                 if found is None:
                     stack.append(child)
                     pending = True
@@ -182,6 +198,11 @@ class _Unroller:
             if isinstance(rebuilt, Load):
                 rebuilt = self._load(rebuilt)
             memo[key] = scope.canonical(rebuilt)
+
+    def _made(self, e: Expr) -> Expr | None:
+        """What stands for `e` in the copy in hand, if it was made already."""
+        deps = self.deps[e]
+        return self.memo.get((e, *[id(self.env[d]) for d in deps])) if deps else e
 
     def _load(self, e: Load) -> Load:
         buffer = self.env.get(e.buffer, e.buffer)

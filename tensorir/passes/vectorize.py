@@ -470,7 +470,10 @@ class _Lanes:
         return Fma(a, b, c, a.dtype)
 
     def select(self, e: Select) -> Expr:
-        condition, a, b = self._same_lanes(self.expr(e.condition), self.expr(e.a), self.expr(e.b))
+        condition = self.expr(e.condition)
+        a, b = self._same_lanes(self.expr(e.a), self.expr(e.b))
+        if condition.dtype.lanes > 1:
+            a, b = self._wide(a), self._wide(b)
         return Select(condition, a, b, a.dtype)
 
     def choice(self, e: IfThenElse) -> Expr:
