@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from tensorir import te
@@ -11,8 +13,8 @@ from tensorir.passes.lower_blocks import lower_blocks
 from tensorir.passes.partition_loops import partition_loops
 from tensorir.passes.simplify_program import simplify_program
 from tensorir.passes.tighten_loops import tighten_loops
-from tensorir.stmt import For, Func, If
-from tensorir.visit import walk_exprs, walk_stmt
+from tensorir.stmt import Allocate, For, Func, If, Store, seq
+from tensorir.visit import substitute_stmt, walk_exprs, walk_stmt
 from tests.tensorir.passes.checking import MASKED, expected, loops, require_same_bits, scaled, split, text, with_kind
 
 
@@ -152,6 +154,47 @@ def test_growth_is_bounded() -> None:
     )
     done = partitioned(te.create_func([a, b], "padded"))
     assert sum(1 for _ in walk_stmt(done.body)) < 2000
+
+
+def tiles(last: int) -> Func:
+    """Tiles of 6 x 6 points of a padded image, taken by number, in a parallel loop of unrolled copies."""
+    x = te.placeholder((12, 12, 4), name="X")
+
+    def element(p: Var, r: Var, k: Var, lane: Var) -> object:
+        row, column = p // 3 * 4 - 1 + r, p % 3 * 4 - 1 + k
+        inside = te.logical_and(row >= 0, row < 12, column >= 0, column < 12)
+        return te.if_then_else(inside, x[row, column, lane], 0.0)
+
+    func = split(te.create_func([x, te.compute((last, 6, 6, 4), element, name="T")], "tiles"), "p", 4)
+    for name, kind in (("p_o", "parallel"), ("r", "unrolled"), ("k", "unrolled"), ("lane", "vectorized")):
+        func = with_kind(func, name, kind)
+    return func
+
+
+def test_quotients_are_tested_once_a_tile() -> None:
+    for last in (8, 9):
+        func = tiles(last)
+        done = partition_loops(lowered(func))
+        (outer,) = loops(done, "p_o")
+        choices = [s for s in walk_stmt(outer.body) if isinstance(s, If) and s.otherwise is not None]
+        assert choices and not any(isinstance(e, IfThenElse) for e in walk_exprs(choices[0].then))
+        require_same_bits(func, done)
+
+
+def test_test_stands_around_what_it_guards() -> None:
+    x, y = te.placeholder((9, 64), name="X"), te.placeholder((9, 64), name="Y")
+    padded = te.compute((9, 64), lambda i, j: te.if_then_else(i >= 1, x[i - 1, j], 0.0), name="P")
+    out = te.compute((9, 64), lambda i, j: padded[i, j] * y[i, j], name="Out")
+    func = te.create_func([x, y, out], "f")
+    first, second = lowered(func).body.body.stmts  # type: ignore[attr-defined]
+    together = dataclasses.replace(
+        first, kind="parallel", body=seq(first.body, substitute_stmt(second.body, {second.var: first.var}))
+    )
+    func = dataclasses.replace(lowered(func), body=Allocate(func.body.buffer, together))  # type: ignore[attr-defined]
+    done = partition_loops(func)
+    (choice,) = [s for s in walk_stmt(done.body) if isinstance(s, If)]
+    assert all(s.buffer.name == "P" for s in walk_stmt(choice) if isinstance(s, Store))
+    require_same_bits(func, done)
 
 
 def test_nothing_to_do_gives_the_same_object() -> None:

@@ -9,14 +9,15 @@ import pytest
 from tensorir import te
 from tensorir.buffer import Buffer
 from tensorir.dtypes import float32
-from tensorir.expr import Var, const, less
+from tensorir.expr import Select, Var, const, less
 from tensorir.passes.check_registers import RegisterError, check_registers
 from tensorir.passes.flatten import flatten
 from tensorir.passes.lower_blocks import lower_blocks
 from tensorir.passes.unroll import UnrollError, unroll
+from tensorir.passes.vectorize import vectorize
 from tensorir.stmt import Allocate, For, Func, If, LetStmt, Seq, Store, seq
-from tensorir.visit import walk_stmt
-from tests.tensorir.passes.checking import expected, require_same_bits, scaled, split, text, with_kind
+from tensorir.visit import walk_exprs, walk_stmt
+from tests.tensorir.passes.checking import MASKED, expected, require_same_bits, scaled, split, text, with_kind
 
 
 def flat(func: Func) -> Func:
@@ -44,6 +45,34 @@ def test_guards_are_decided_by_the_copies() -> None:
     both = unroll(flat(with_kind(with_kind(func, "i_i", "unrolled"), "i_o", "unrolled")))
     assert isinstance(both.body, Seq) and len(both.body.stmts) == 11
     require_same_bits(func, both)
+
+
+def test_choices_are_decided_by_the_copies() -> None:
+    a = te.placeholder((4, 8), name="A")
+    table = [1.0, -2.5, 4.0]
+
+    def element(i: Var, j: Var) -> object:
+        value = a[i, j]
+        for number, factor in enumerate(table):
+            value = te.select(i == number, a[i, j] * factor + a[3 - i, j], value)
+        return value
+
+    func = te.create_func([a, te.compute((4, 8), element, name="B")], "table")
+    done = unroll(vectorize(flat(with_kind(with_kind(func, "j", "vectorized"), "i", "unrolled")), MASKED))
+    assert not any(isinstance(e, Select) for e in walk_exprs(done.body))
+    require_same_bits(func, done)
+
+
+def test_outer_condition_decides_in_the_copies() -> None:
+    a, b = te.placeholder((49,), name="A"), te.placeholder((49,), name="B")
+    f, i = Var("f"), Var("i")
+    index = f * 28 + i
+    copies = For(i, const(0), const(28), "unrolled", If(less(index, 49), Store(b, (index,), a[index])))
+    func = Func("f", (a, b), (), For(f, const(0), const(2), "serial", If(less(f, 1), copies, copies)))
+    done = unroll(func)
+    assert sum(isinstance(s, If) for s in walk_stmt(done.body)) == 1
+    assert sum(isinstance(s, Store) for s in walk_stmt(done.body)) == 28 + 21
+    require_same_bits(func, done)
 
 
 def test_names_bound_inside_are_new_in_each_copy() -> None:
