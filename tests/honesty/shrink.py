@@ -36,7 +36,14 @@ class Limits:
     columns: int
 
 
-LEVELS = (Limits(32, 6, 60), Limits(32, 4, 60), Limits(16, 3, 60), Limits(16, 3, 48), Limits(16, 2, 16), Limits(4, 1, 3))
+LEVELS = (
+    Limits(32, 6, 60),
+    Limits(32, 4, 60),
+    Limits(16, 3, 60),
+    Limits(16, 3, 48),
+    Limits(16, 2, 16),
+    Limits(4, 1, 3),
+)
 
 
 class CannotShrink(NestorError):
@@ -155,7 +162,7 @@ class _Shrinker:
         return found
 
     def limit(self, axis: int, spec: TensorSpec, is_weight: bool) -> int | None:
-        """The limit of an axis by its place; None to keep it (the window of a convolution)."""
+        """The limit of an axis by its place; None where it may be the window of a convolution."""
         rank = len(spec.shape)
         if rank >= 4 and axis >= 2:
             if is_weight:
@@ -181,7 +188,9 @@ class _Shrinker:
         if size not in sizes and limit is not None and size > limit:
             rest = size % BLOCK
             sizes[size] = min(size, max(limit - limit % BLOCK, 0) + rest or limit) if limit >= BLOCK else limit
-        return const(sizes.get(size, size)) if limit is not None else e
+        if limit is None and size <= BLOCK:
+            return e  # a window
+        return const(sizes.get(size, size))
 
     def remember(self, old: Shape, new: Shape) -> None:
         self.shapes.setdefault(_numbers(old), new)
