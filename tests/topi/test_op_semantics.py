@@ -84,7 +84,9 @@ def test_reducing_a_scalar_is_the_scalar() -> None:
     assert run("sum", np.array(3.0, np.float32), axes=(), noop=True) == 3
 
 
-@pytest.mark.parametrize(("name", "wanted"), [("sum", [1, -2]), ("sum_square", [1, 4]), ("l1", [1, 2]), ("l2", [1, 2])])
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("sum", [1, -2]), ("sum_square", [1, 4]), ("l1_norm", [1, 2]), ("l2_norm", [1, 2])]
+)
 def test_no_axes_with_noop_still_applies_the_element_function(name: str, wanted: list[float]) -> None:
     np.testing.assert_array_equal(run(name, f32(1, -2), axes=(), noop=True, keepdims=False), wanted)
     np.testing.assert_array_equal(run(name, f32(1, -2), noop=True, keepdims=False), wanted)

@@ -46,9 +46,15 @@ TABLE = (
     Reduction("min", "ReduceMin", 18, te.min, np.min, dtypes=("float32", "int8")),
     Reduction("prod", "ReduceProd", 18, te.prod, np.prod),
     Reduction("sum_square", "ReduceSumSquare", 18, te.sum, lambda x, **k: (x * x).sum(**k), lambda x: x * x),
-    Reduction("l1", "ReduceL1", 18, te.sum, lambda x, **k: np.abs(x).sum(**k), te.abs),
+    Reduction("l1_norm", "ReduceL1", 18, te.sum, lambda x, **k: np.abs(x).sum(**k), te.abs),
     Reduction(
-        "l2", "ReduceL2", 18, te.sum, lambda x, **k: np.sqrt((x * x).sum(**k)), lambda x: x * x, lambda t, n: te.sqrt(t)
+        "l2_norm",
+        "ReduceL2",
+        18,
+        te.sum,
+        lambda x, **k: np.sqrt((x * x).sum(**k)),
+        lambda x: x * x,
+        lambda t, n: te.sqrt(t),
     ),
     Reduction(
         "log_sum", "ReduceLogSum", 18, te.sum, lambda x, **k: np.log(x.sum(**k)), None, lambda t, n: te.log(t), 0.1
