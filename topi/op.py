@@ -98,9 +98,10 @@ class Onnx:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One test input of an op: operand shapes and dtypes, attribute values, the range of random numbers."""
+    """One test input of an op: operand shapes and dtypes, attribute values, the range of random numbers. A dimension
+    given by a name is symbolic: `test` runs the case at several sizes of it."""
 
-    shapes: tuple[tuple[int, ...] | None, ...]
+    shapes: tuple[tuple[Any, ...] | None, ...]
     dtypes: tuple[str, ...]
     attrs: Mapping[str, AttrValue]
     low: float = -2.0
@@ -262,7 +263,7 @@ class Op:
 
     def case(
         self,
-        shapes: Sequence[tuple[int, ...] | None],
+        shapes: Sequence[tuple[Any, ...] | None],
         dtypes: Sequence[str] | str = "float32",
         *,
         low: float = -2.0,
@@ -270,9 +271,17 @@ class Op:
         tolerance: float = 1e-5,
         **attrs: AttrValue,
     ) -> None:
-        """Adds a test input."""
+        """Adds a test input. A dimension is a size, or a name: then it is symbolic and runs at several sizes."""
         names = (dtypes,) * len(shapes) if isinstance(dtypes, str) else tuple(dtypes)
         self.cases.append(Case(tuple(shapes), tuple(str(dtype_of(n)) for n in names), attrs, low, high, tolerance))
+
+    def test(self, targets: Sequence[str] = ("reference", "llvm"), *, vary: bool = True, seed: int = 0) -> Any:
+        """Runs the cases over targets and schedules, and with `vary` over more shapes: the compute against the
+        reference, every schedule against the compute bit for bit. Gives a report; raises `OpTestError` with each
+        failure."""
+        from topi.op_test import test_op  # loads compilers, which defining an op does not need
+
+        return test_op(self, targets, vary=vary, seed=seed)
 
 
 _OPS: dict[str, Op] = {}
