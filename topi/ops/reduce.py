@@ -35,6 +35,10 @@ def _mean(total: Expr, count: Expr) -> Expr:
     return total / count.astype(total.dtype) if total.dtype.is_float else te.truncdiv(total, count.astype(total.dtype))
 
 
+def _np_l2_norm(x: Any, **kwargs: Any) -> Any:
+    return np.sqrt((x * x).sum(**kwargs))
+
+
 def _np_log_sum_exp(x: Any, **kwargs: Any) -> Any:
     return np.log(np.exp(x).sum(**kwargs))
 
