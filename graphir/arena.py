@@ -1,6 +1,7 @@
 """Where blocks with lifetimes lie in one arena, so that blocks alive together never overlap.
 
-Greedy best fit: blocks in a fixed order (several are tried, the smallest arena is kept), each put at the lowest gap among
+Greedy best fit: blocks in a fixed order (several are tried, the smallest arena is kept), each put at the lowest gap
+among
 the placed blocks that are alive with it. Sizes with symbols are planned at a representative size; then each offset
 becomes a formula: the largest end among the blocks placed below it that are alive with it. Such offsets are right
 for every size.
@@ -53,7 +54,11 @@ class Arena:
         offsets = [0] * len(sizes)
         for i in self.order:
             place = self.placed[i]
-            offsets[i] = place.offset if place.offset is not None else max((offsets[j] + sizes[j] for j in place.after), default=0)
+            offsets[i] = (
+                place.offset
+                if place.offset is not None
+                else max((offsets[j] + sizes[j] for j in place.after), default=0)
+            )
         return offsets, max((o + s for o, s in zip(offsets, sizes)), default=0)
 
     def peak(self, values: Mapping[str, int]) -> int:
@@ -82,7 +87,8 @@ def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool) -> Arena:
         return Arena(tuple(blocks), placed, order, _extent(offsets, sizes))
     rank = {i: n for n, i in enumerate(order)}
     below = [
-        {j for j, other in enumerate(blocks) if rank[j] < rank[i] and _meet(block, other)} for i, block in enumerate(blocks)
+        {j for j, other in enumerate(blocks) if rank[j] < rank[i] and _meet(block, other)}
+        for i, block in enumerate(blocks)
     ]
     made: list[Placed] = []
     for under in below:
@@ -90,8 +96,6 @@ def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool) -> Arena:
         highest = sorted(under - set().union(*(below[j] for j in under)))
         made.append(Placed(None, tuple(highest)) if highest else Placed(0))
     return Arena(tuple(blocks), tuple(made), order, None)
-
-
 
 
 def _meet(a: ArenaBlock, b: ArenaBlock) -> bool:

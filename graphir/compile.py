@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from graphir.cache import find_model, keep_model, model_key
 from graphir.errors import ModelError
 from graphir.executor import Executable
 from graphir.groups import GraphKernel, group_call, kernel_nodes, kernel_of, unscheduled_kernel
 from graphir.ir import Graph, Node
 from graphir.pipeline import PassContext, make_context, run_pipeline
 from graphir.plan import make_plan
+from targets.build import require_backend
 from tensorir.errors import NestorError, UserError
 from tensorir.target import Target
 from tensorir.te import create_func
 from topi.group import CompiledGroup, compose
-from targets.build import require_backend
 
 Progress = Callable[[int, int, str], None]
 PRECISIONS = ("strict", "default", "bf16")
@@ -38,13 +39,15 @@ def compile(
     disabled: Sequence[str] = (),
     only_nodes: Sequence[str] | None = None,
     dumps: dict[str, tuple[str, str]] | None = None,
+    cache: bool = True,
 ) -> Executable:
     """An executable of a model: a path, bytes or ModelProto of ONNX, a `Graph`, or a symbol expression.
 
     `threads` is the most threads of a run (all cores by default); `opt_level` 0 to 3; `precision` strict, default or
-    bf16; `shapes` fixes dimensions of inputs; `params` gives inputs that are constants. `progress(done, total, name)` is
-    called as kernels are compiled. `disabled` turns passes and fusion guards off by name; `only_nodes` restricts fusion to
-    these nodes; `dumps` receives the texts around every pass.
+    bf16; `shapes` fixes dimensions of inputs; `params` gives inputs that are constants. `progress(done, total, name)`
+    is called as kernels are compiled. `disabled` turns passes and fusion guards off by name; `only_nodes` restricts
+    fusion to these nodes; `dumps` receives the texts around every pass. Without `cache` the model is compiled even if
+    the user's cache holds it (its kernels may still come from there).
     """
     _require_choice("opt_level", opt_level, (0, 1, 2, 3))
     _require_choice("precision", precision, PRECISIONS)
@@ -59,9 +62,19 @@ def compile(
         dumps=dumps,
     )
     require_backend(context.target)
+    options: dict[str, Any] = {
+        "threads": threads, "opt_level": opt_level, "precision": precision, "shapes": shapes, "params": params,
+        "disabled": disabled, "only_nodes": only_nodes,
+    }  # fmt: skip
+    key = model_key(model, context.target, options) if cache and dumps is None else None
+    kept = find_model(key, lambda: compile(model, context.target, cache=False, **options))
+    if kept is not None:
+        return kept
     graph = as_graph(model, shapes, params)
     optimised = run_pipeline(graph, context)
-    return build_executable(optimised, context, threads=threads, progress=progress, source=graph)
+    made = build_executable(optimised, context, threads=threads, progress=progress, source=graph)
+    keep_model(key, made)
+    return made
 
 
 def as_graph(

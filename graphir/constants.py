@@ -1,8 +1,8 @@
 """Running the prologue graph: nodes over constants, once, when compiling.
 
 Moves of elements and single IEEE operations on floats have one right answer, which numpy gives at once (`EXACT`; a test
-holds each against its kernel bit by bit). Everything else runs through the op's own program: small ones in the interpreter,
-large ones in a kernel.
+holds each against its kernel bit by bit). Everything else runs through the op's own program: small ones in the
+interpreter, large ones in a kernel.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from topi.group import compose
 from topi.registry import get_op
 
 EXACT = (
-    "identity", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "layout_transform", "concat", "slice", "expand",
-    "add", "subtract", "multiply", "divide", "sqrt",
+    "identity", "reshape", "flatten", "squeeze", "unsqueeze", "transpose", "layout_transform", "concat", "slice",
+    "expand", "add", "subtract", "multiply", "divide", "sqrt",
 )  # fmt: skip
 """Ops whose float results numpy gives with the same bits."""
 
@@ -108,7 +108,8 @@ def unpack(array: np.ndarray, layout: Layout, shape: tuple[int, ...]) -> np.ndar
 def _parts(layout: Layout) -> list[list[tuple[int, int | None]]]:
     """For each logical axis its parts as (stride, extent), outermost first."""
     return [
-        sorted(((d.stride, d.extent) for d in layout.dims if d.axis == axis), reverse=True) for axis in range(layout.rank)
+        sorted(((d.stride, d.extent) for d in layout.dims if d.axis == axis), reverse=True)
+        for axis in range(layout.rank)
     ]
 
 

@@ -23,6 +23,8 @@ from topi.registry import get_op
 if TYPE_CHECKING:
     from graphir.ir import Value
 
+_OPAQUE = ("group", "if", "loop")
+
 LIMIT = 64
 """Results of more elements are left to kernels."""
 
@@ -40,7 +42,7 @@ def evaluate(
     """The content of the one result of an op whose operands have content; None where it cannot be known."""
     if op == "dims":
         return tuple(dims.as_dim(v) for v in attrs["values"])
-    if op in ("group", "if") or len(types) != 1 or not any(v is not None for v in inputs):
+    if op in _OPAQUE or len(types) != 1 or not any(v is not None for v in inputs):
         return None
     shape, dtype = types[0]
     sizes = dims.constants(shape)

@@ -1,4 +1,5 @@
-"""What a caller hands to an executable, checked at the door: which inputs, dtype, rank, sizes; symbols get their values.
+"""What a caller hands to an executable, checked at the door: which inputs, dtype, rank, sizes; symbols get their
+values.
 
 Every message names the input. An input that is not contiguous is copied; an output that the caller gives must be fit to
 be written in place.
@@ -13,10 +14,8 @@ import numpy as np
 
 from graphir import dims
 from graphir.errors import InputError
-from graphir.ir import Value
 from graphir.plan import Plan
 from tensorir.expr import Expr, Var
-
 
 _READABLE = 0x101  # numpy's flags C_CONTIGUOUS and ALIGNED
 _WRITABLE = 0x501  # and WRITEABLE
@@ -110,7 +109,9 @@ class Door:
         if isinstance(outputs, Mapping):
             for n in self.output_names:
                 if n not in outputs:
-                    raise InputError(f"the output {n!r} is missing", help=f"the outputs are {', '.join(self.output_names)}")
+                    raise InputError(
+                        f"the output {n!r} is missing", help=f"the outputs are {', '.join(self.output_names)}"
+                    )
             arranged = [outputs[n] for n in self.output_names]
         if len(arranged) != len(shapes):
             raise InputError(f"{len(arranged)} output arrays are given, the model has {len(shapes)} outputs")

@@ -22,7 +22,9 @@ class UnsupportedError(UserError):
 
     def __init__(self, message: str, *, missing: dict[str, list[str]], help: str | None = None) -> None:
         self.missing = missing
-        notes = tuple(f"  {op}: {', '.join(nodes[:5])}{', ...' if len(nodes) > 5 else ''}" for op, nodes in missing.items())
+        notes = tuple(
+            f"  {op}: {', '.join(nodes[:5])}{', ...' if len(nodes) > 5 else ''}" for op, nodes in missing.items()
+        )
         super().__init__(message, notes=notes, help=help)
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphir import dims
-from graphir.ir import Graph, Node, Value
+from graphir.cache import find_or_compile
+from graphir.ir import CONTROL_OPS, GRAPH_OPS, Graph, Node, Value
+from graphir.stored import StoredGroup
 from targets.build import compile_func
-from tensorir.expr import Expr
 from tensorir.target import Target
 from tensorir.te import create_func
-from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, Reference, compile_group, compose
+from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, Reference, compose
 from topi.op import TensorSpec
 from topi.registry import get_op
 
@@ -40,21 +40,21 @@ class GraphKernel:
     that an equal group over other symbols can call it."""
 
     name: str
-    group: CompiledGroup
+    group: CompiledGroup | StoredGroup
     dims: tuple[int, ...]
     key: str
 
 
 def is_kernel(node: Node, *, views: bool) -> bool:
     """True for a node that runs as a kernel; a view does not where the plan aliases (`views`)."""
-    if node.op in ("dims", "if"):
+    if node.op in ("dims", *CONTROL_OPS):
         return False
     return node.op == "group" or not (views and is_view(node))
 
 
 def is_view(node: Node) -> bool:
     """True if the result is the operand's memory under another shape."""
-    if node.op in ("dims", "if", "group") or not get_op(node.op).view:
+    if node.op in GRAPH_OPS or not get_op(node.op).view:
         return False
     [x] = node.operands[:1]
     return x.layout.is_plain and node.output.layout.is_plain and x.dtype == node.output.dtype
@@ -82,32 +82,12 @@ def group_call(node: Node, is_constant: Callable[[Value], bool]) -> GroupCall:
         assert reference is not None and reference[0] == "node"
         results.append((reference[1], reference[2]))  # type: ignore[misc]
     spec = GroupSpec(tuple(GroupInput(spec_of(v), is_constant(v)) for v in inputs), nodes, tuple(results))
-    return GroupCall(spec, inputs, node.outputs, _symbols(spec))
+    return GroupCall(spec, inputs, node.outputs, tuple(v.name for v in spec.symbols()))
 
 
 def spec_of(v: Value) -> TensorSpec:
     """A value's type as topi sees it."""
     return TensorSpec(v.shape, v.dtype, v.layout)
-
-
-def _symbols(spec: GroupSpec) -> tuple[str, ...]:
-    """The symbols of a group in the order of first use, the same for groups of equal keys."""
-    found: dict[str, None] = {}
-
-    def visit(item: Any) -> None:
-        if isinstance(item, Expr):
-            for v in dims.symbols_of(item):
-                found.setdefault(v.name)
-        elif isinstance(item, tuple):
-            for part in item:
-                visit(part)
-
-    for given in spec.inputs:
-        visit(given.spec.shape)
-    for node in spec.nodes:
-        visit(tuple(v for _, v in node.attrs))
-        visit(tuple(d for o in node.outputs for d in o.shape))
-    return tuple(found)
 
 
 _COMPILED: dict[tuple[str, str], tuple[GraphKernel, object]] = {}
@@ -124,8 +104,7 @@ def kernel_of(call: GroupCall, target: Target) -> GraphKernel:
     name = f"{call.label}_{hashlib.sha256((key + str(target)).encode()).hexdigest()[:10]}"
     if known is not None:
         name += f"_{len(_COMPILED)}"
-    group = compile_group(call.spec, target, name=name)
-    positions = tuple(call.symbols.index(v.name) for v in group.func.dims)
+    group, positions = find_or_compile(call.spec, call.symbols, target, name=name)
     made = GraphKernel(name, group, positions, key)
     _COMPILED[(key, str(target))] = (made, definitions)
     return made

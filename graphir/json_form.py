@@ -1,7 +1,7 @@
 """JSON out and in, in the NNVM symbol form: nodes, arg_nodes, heads, attrs.
 
-A node is {"op", "name", "inputs": [[node, output, 0], ...], "attrs": {name: text}}; inputs and constants are nodes of op
-"null". Attributes are text in the literal form of `graphir.attrs`. Shapes, dtypes and layouts stand in "attrs" as
+A node is {"op", "name", "inputs": [[node, output, 0], ...], "attrs": {name: text}}; inputs and constants are nodes of
+op "null". Attributes are text in the literal form of `graphir.attrs`. Shapes, dtypes and layouts stand in "attrs" as
 lists with one entry for every output of every node, in the order of "node_row_ptr". An optional operand that is left
 out is [-1, 0, 0]. Additions to the form: "subgraphs" in a node, and in the graph "name", "symbols" and "outputs" (the
 names that the user sees). A constant is given by its hash; its data comes from `params`.

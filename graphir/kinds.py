@@ -1,4 +1,4 @@
-"""What kind of op a node is, and which axes it leaves alone: read from the index maps of its compute, kept by signature."""
+"""What kind of op a node is, and which axes it leaves alone: read from its compute, kept by signature."""
 
 from __future__ import annotations
 
@@ -111,5 +111,3 @@ def _roots(op: ComputeOp) -> list[Expr]:
         else:
             roots.append(body)
     return roots
-
-

@@ -20,7 +20,7 @@ import numpy as np
 
 from graphir.constants import run_constants
 from graphir.errors import PassError
-from graphir.ir import Graph, with_nodes
+from graphir.ir import CONTROL_OPS, Graph, with_nodes
 from graphir.passes.algorithms import algorithms
 from graphir.passes.common import common_nodes
 from graphir.passes.dead import dead_nodes
@@ -83,10 +83,14 @@ PIPELINE: tuple[GraphPass, ...] = (
     GraphPass("dead_nodes", dead_nodes, 1, "what no output needs is not compiled", True),
     GraphPass("fold_constants", fold_constants, 1, "scale folding wants constant weights and statistics", True),
     GraphPass("fold_scales", fold_scales, 3, "a batch norm after a convolution costs nothing inside its weights", True),
-    GraphPass("algorithms", algorithms, 3, "another algorithm wants other layouts, and its weights join the prologue", True),
+    GraphPass(
+        "algorithms", algorithms, 3, "another algorithm wants other layouts, and its weights join the prologue", True
+    ),
     GraphPass("layouts", layouts, 3, "convolutions want packed channels; the choice must stand before fusion"),
     GraphPass("pack_constants", fold_constants, 1, "folded scales and packed weights are computed once, here", True),
-    GraphPass("common_after_layouts", common_nodes, 1, "two readers of one value may have asked for the same transform", True),
+    GraphPass(
+        "common_after_layouts", common_nodes, 1, "two readers of one value may have asked for the same transform", True
+    ),
     GraphPass("dead_after_layouts", dead_nodes, 1, "the nodes that folding left behind", True),
     GraphPass("fuse", fuse, 2, "one kernel for a contraction and what follows it: fewer trips to memory"),
 )
@@ -131,7 +135,7 @@ def _in_branches(entry: GraphPass, graph: Graph, context: PassContext) -> Graph:
     """The graph with the pass run on the subgraphs of its control flow nodes."""
     nodes = []
     for node in graph.nodes:
-        if node.op == "if":
+        if node.op in CONTROL_OPS:
             made = tuple(_in_branches(entry, entry.run(s, context), context) for s in node.subgraphs)
             if any(a is not b for a, b in zip(made, node.subgraphs)):
                 node = replace(node, subgraphs=made)
@@ -171,7 +175,8 @@ def apply(graph: Graph, *names: Any, target: str | Target = "llvm", **options: A
         if name not in PASSES:
             near = difflib.get_close_matches(str(name), PASSES, 3)
             raise PassError(
-                f"no pass is called {name!r}", help=f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(PASSES)}"
+                f"no pass is called {name!r}",
+                help=f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(PASSES)}",
             )
         graph = run_pass(PASSES[name], graph, context)
     return graph
@@ -215,7 +220,9 @@ def _dump(name: str, before: Graph, after: Graph, context: PassContext) -> None:
             for when, text in zip(("before", "after"), texts):
                 (place / f"{label}.{when}.txt").write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            raise UserError(f"NESTOR_DUMP={folder}: {error.strerror or error}", help="name a folder that can be written") from None
+            raise UserError(
+                f"NESTOR_DUMP={folder}: {error.strerror or error}", help="name a folder that can be written"
+            ) from None
 
 
 def diff_dumps(before: str, after: str) -> str:

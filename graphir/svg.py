@@ -8,14 +8,16 @@ from graphir.attrs import attr_text
 from graphir.ir import Graph, Node, Value, producers, value_type
 
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y = 210, 38, 24, 46
-_COLOURS = {"input": "#d9ead3", "output": "#fff2cc", "group": "#cfe2f3", "if": "#f4cccc"}
+_COLOURS = {"input": "#d9ead3", "output": "#fff2cc", "group": "#cfe2f3", "if": "#f4cccc", "loop": "#f4cccc"}
 
 
 def graph_svg(graph: Graph) -> str:
     """The SVG text of a graph; constants are left out, subgraphs are listed in their node's tooltip."""
     made = producers(graph)
     depth: dict[Value, int] = {v: 0 for v in graph.inputs}
-    boxes: list[tuple[str, str, str, str, int]] = [("i" + v.name, v.name, value_type(v), "input", 0) for v in graph.inputs]
+    boxes: list[tuple[str, str, str, str, int]] = [
+        ("i" + v.name, v.name, value_type(v), "input", 0) for v in graph.inputs
+    ]
     edges: list[tuple[str, str, str]] = []
 
     def source(v: Value) -> str | None:

@@ -125,7 +125,9 @@ def _pads(value: Any, count: int = 2) -> tuple[int, ...]:
     return pads * 2 if len(pads) == count else pads
 
 
-def _made(name: str, suffix: str, given: Symbol | None, weight: Weight, data: Symbol, attrs: Mapping[str, Any]) -> Symbol:
+def _made(
+    name: str, suffix: str, given: Symbol | None, weight: Weight, data: Symbol, attrs: Mapping[str, Any]
+) -> Symbol:
     if given is not None:
         return given
     return Symbol("parameter", (data,), {"weight": weight, "attrs": dict(attrs)}, f"{name}_{suffix}")
@@ -139,8 +141,8 @@ def _conv(rank: int) -> Callable[..., Symbol]:
     op = f"conv{rank}d"
 
     def make(
-        data: Symbol, weight: Symbol | None = None, bias: Symbol | None = None, *, channels: int = 0, kernel_size: Any = 1,
-        strides: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, use_bias: bool = True,
+        data: Symbol, weight: Symbol | None = None, bias: Symbol | None = None, *, channels: int = 0, kernel_size: Any
+        = 1, strides: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, use_bias: bool = True,
         name: str | None = None,
     ) -> Symbol:  # fmt: skip
         label = _name(op, name)
@@ -333,9 +335,7 @@ class _Building:
         inputs = [None if s is None else self.made[id(s)][0] for s in symbol.inputs]
         outputs = [symbol.name]
         origins = (Origin("node", symbol.name), *symbol.origins)
-        return self.builder.add(
-            symbol.op, inputs, symbol.attrs, name=symbol.name, origins=origins, outputs=outputs
-        )
+        return self.builder.add(symbol.op, inputs, symbol.attrs, name=symbol.name, origins=origins, outputs=outputs)
 
     def variable(self, symbol: Symbol) -> Value:
         self.seen.add(symbol.name)

@@ -3,8 +3,8 @@
     y = conv2d(x, w, b, padding=(1, 1, 1, 1))
         ->  u = winograd_weight(w, m=4); y = conv2d_winograd(x, u, b, m=4, padding=(1, 1, 1, 1))
 
-Another algorithm rounds differently, so this is a choice about the graph, never a schedule; `precision="strict"` turns it
-off, and each replaced node is named in the log.
+Another algorithm rounds differently, so this is a choice about the graph, never a schedule; `precision="strict"`
+turns it off, and each replaced node is named in the log.
 """
 
 from __future__ import annotations

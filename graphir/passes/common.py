@@ -1,6 +1,6 @@
 """Computes equal nodes once.
 
-    p = a * b; q = a * b      ->      p = a * b, and readers of q read p
+p = a * b; q = a * b      ->      p = a * b, and readers of q read p
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Removes nodes whose results nothing needs.
 
-    y = relu(x); z = exp(x); return y      ->      y = relu(x); return y
+y = relu(x); z = exp(x); return y      ->      y = relu(x); return y
 """
 
 from __future__ import annotations

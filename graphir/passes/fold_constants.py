@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from graphir import dims
 from graphir.builder import GraphEditor
 from graphir.errors import GraphError
-from graphir.ir import Graph, Node, Value
+from graphir.ir import GRAPH_OPS, Graph, Node, Value
 from graphir.kinds import is_training
 from tensorir.errors import NestorError
 
@@ -60,7 +60,7 @@ def fold_constants(graph: Graph, context: PassContext) -> Graph:
 
 
 def _is_foldable(node: Node, known: set[Value]) -> bool:
-    if node.op in ("dims", "group", "if") or not node.operands or is_training(node):
+    if node.op in GRAPH_OPS or not node.operands or is_training(node):
         return False
     if not all(v in known for v in node.operands):
         return False

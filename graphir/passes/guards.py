@@ -1,7 +1,7 @@
 """The guards of fusion: each is one kind of constraint that may refuse to join two groups, with its reason.
 
-A guard can be turned off by name (`disabled={"outputs"}`); the groups stay correct, since what a kernel cannot do at all
-is checked by `legal` in `fuse.py`, not here.
+A guard can be turned off by name (`disabled={"outputs"}`); the groups stay correct, since what a kernel cannot do at
+all is checked by `legal` in `fuse.py`, not here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ControlFlowGuard:
 
     def refuse(self, fusion: Fusion) -> str | None:
         for node in fusion.members:
-            if node.subgraphs or node.op == "if":
+            if node.subgraphs:
                 return f"{node.name} is control flow"
         return None
 
@@ -101,7 +101,8 @@ class ShapesGuard:
             return None
         for v in fusion.node.outputs:
             if not dims.same_shape(v.shape, fusion.value.shape):
-                return f"{v.name} has shape {dims.shape_text(v.shape)}, the anchor's result {dims.shape_text(fusion.value.shape)}"
+                shapes = dims.shape_text(v.shape), dims.shape_text(fusion.value.shape)
+                return f"{v.name} has shape {shapes[0]}, the anchor's result {shapes[1]}"
         return None
 
 
@@ -131,13 +132,21 @@ class RegistersGuard:
             return None
         inside = {v for n in fusion.group for v in n.outputs}
         extra = {
-            v for n in fusion.members if n is not anchor for v in n.operands if v not in inside and _is_large(v, fusion.value)
+            v
+            for n in fusion.members
+            if n is not anchor
+            for v in n.operands
+            if v not in inside and _is_large(v, fusion.value)
         }
-        return f"the epilogue would read {len(extra)} more tensors, at most {self.limit} fit" if len(extra) > self.limit else None
+        return (
+            f"the epilogue would read {len(extra)} more tensors, at most {self.limit} fit"
+            if len(extra) > self.limit
+            else None
+        )
 
 
 class ParallelismGuard:
-    """A producer inlined into a reduction runs in its loop: expensive functions over a broadcast would run many times."""
+    """A producer inlined where it is read many times runs as often; an expensive function is better stored."""
 
     name = "parallelism"
 
@@ -149,7 +158,11 @@ class ParallelismGuard:
         if made is None or reads is None or fusion.anchor is not None:
             return None
         costly = any(_is_costly(n) for n in fusion.group)
-        return f"{fusion.value.name} would be computed {reads // max(made, 1)} times" if costly and reads > 2 * made else None
+        return (
+            f"{fusion.value.name} would be computed {reads // max(made, 1)} times"
+            if costly and reads > 2 * made
+            else None
+        )
 
 
 class SizeGuard:
@@ -164,7 +177,9 @@ class SizeGuard:
             return f"the group would have {len(fusion.members)} nodes, at most {self.limit}"
         inside = {v for n in fusion.members for v in n.outputs}
         read = {v for n in fusion.members for v in n.operands if v not in inside}
-        return f"the group would read {len(read)} tensors, at most {self.operands}" if len(read) > self.operands else None
+        return (
+            f"the group would read {len(read)} tensors, at most {self.operands}" if len(read) > self.operands else None
+        )
 
 
 class ProfileGuard:

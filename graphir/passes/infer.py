@@ -14,7 +14,7 @@ from graphir import dims
 from graphir.attrs import attr_text
 from graphir.builder import GraphBuilder
 from graphir.errors import ShapeError
-from graphir.ir import Graph, Node, Symbol, Value
+from graphir.ir import Graph, Node, Symbol, Value, subgraph_inputs
 from tensorir.expr import Expr
 
 
@@ -54,7 +54,7 @@ def _bindings(graph: Graph, shapes: Mapping[str, Sequence[Any]]) -> dict[str, Ex
     return found
 
 
-def _infer(graph: Graph, values: Mapping[str, Expr], given: Sequence[Value] | None) -> Graph:
+def _infer(graph: Graph, values: Mapping[str, Expr], given: Sequence[tuple[Expr, ...]] | None) -> Graph:
     builder = GraphBuilder(graph.name, [s for s in graph.symbols if s.name not in values])
     for e in values.values():
         for v in dims.symbols_of(e):
@@ -62,7 +62,7 @@ def _infer(graph: Graph, values: Mapping[str, Expr], given: Sequence[Value] | No
     new: dict[Value, Value] = {}
     changed = False
     for number, v in enumerate(graph.inputs):
-        shape = tuple(dims.substitute(d, values) for d in v.shape) if given is None else given[number].shape
+        shape = tuple(dims.substitute(d, values) for d in v.shape) if given is None else given[number]
         new[v] = v if dims.same_shape(shape, v.shape) else replace(v, shape=shape)
         builder.inputs.append(new[v])
         builder.names.add(v.name)
@@ -82,7 +82,7 @@ def _infer_node(node: Node, new: dict[Value, Value], values: Mapping[str, Expr],
     """The node again; itself when everything about it is as it was."""
     inputs = tuple(None if v is None else new[v] for v in node.inputs)
     attrs = {k: _substitute(v, values) for k, v in node.attrs}
-    captured = [v for v in (inputs[1:] if node.op == "if" else inputs) if v is not None]
+    captured = [g[0] for g in subgraph_inputs(replace(node, inputs=inputs)) if g is not None]
     subgraphs = tuple(_infer(s, values, captured) for s in node.subgraphs)
     before = len(builder.nodes)
     made = builder.add(

@@ -1,7 +1,8 @@
 """Chooses implementations and the layouts they want, and puts the transforms where layouts change.
 
     y = conv2d(x, w); z = relu(y); p = max_pool2d(z)
-        ->  x' = layout_transform(x); y' = conv2d(x', w') by direct; z' = relu(y'); p' = max_pool2d(z'); p = layout_transform(p')
+        ->  x' = layout_transform(x); y' = conv2d(x', w') by direct; z' = relu(y'); p' = max_pool2d(z'); p =
+        layout_transform(p')
 
 topi's `choose_implementation` picks the implementation of each op and says which layouts it wants. A node without an
 implementation takes the layout of what it reads where that is possible: an elementwise node if its operands have the
@@ -77,7 +78,12 @@ class _Walk:
         """Keeps a node with its operands in the layouts it wants."""
         if node.op in GRAPH_OPS:
             subgraphs = tuple(layouts(s, self.context) for s in node.subgraphs)
-            self.keep(node, [None if v is None else v.layout for v in node.inputs], [v.layout for v in node.outputs], subgraphs)
+            self.keep(
+                node,
+                [None if v is None else v.layout for v in node.inputs],
+                [v.layout for v in node.outputs],
+                subgraphs,
+            )
             return
         call = Call(
             get_op(node.op),
@@ -158,7 +164,8 @@ class _Walk:
     ) -> None:
         """Adds a node reading its operands in `wanted` and making its results in `results`."""
         inputs = tuple(
-            None if v is None or layout is None else self.form(v, layout) for v, layout in zip(node.inputs, wanted, strict=True)
+            None if v is None or layout is None else self.form(v, layout)
+            for v, layout in zip(node.inputs, wanted, strict=True)
         )
         outputs: list[Value] = []
         for v, layout in zip(node.outputs, results, strict=True):

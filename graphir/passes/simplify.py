@@ -19,7 +19,7 @@ import numpy as np
 
 from graphir import dims
 from graphir.builder import GraphEditor
-from graphir.ir import Graph, Node, Value
+from graphir.ir import GRAPH_OPS, Graph, Node, Value
 from topi.registry import get_op
 
 Rule = Callable[["_Walk", Node], "Value | None"]
@@ -69,7 +69,9 @@ def _gives_back(walk: _Walk, node: Node) -> Value | None:
     x = node.operands[0]
     if not _same_type(x, node.output):
         return None
-    if node.op in ("identity", "cast", "expand", "layout_transform") or (node.op in _ONE_OPERAND and len(node.inputs) == 1):
+    if node.op in ("identity", "cast", "expand", "layout_transform") or (
+        node.op in _ONE_OPERAND and len(node.inputs) == 1
+    ):
         return x
     if node.op == "slice" and all(isinstance(k, int) and k > 0 for k in node.attributes.get("steps") or ()):
         return x
@@ -95,7 +97,7 @@ def _view_of_view(walk: _Walk, node: Node) -> Value | None:
     return _add(walk, "reshape", x, attrs, node)
 
 
-_NOT_OPS = ("dims", "group", "if")
+_NOT_OPS = GRAPH_OPS
 
 
 def _transposes(walk: _Walk, node: Node) -> Value | None:

@@ -39,7 +39,9 @@ def run_levels(graph: Graph, inputs: Mapping[str, np.ndarray], tolerance: float 
             assert result.dtype == want.dtype and result.shape == want.shape, (level, name)
             if want.dtype.kind == "f":
                 scale = max(1.0, float(np.max(np.abs(want[np.isfinite(want)]), initial=0.0)))
-                np.testing.assert_allclose(result, want, rtol=0, atol=tolerance * scale, err_msg=f"level {level} {name}")
+                np.testing.assert_allclose(
+                    result, want, rtol=0, atol=tolerance * scale, err_msg=f"level {level} {name}"
+                )
             else:
                 np.testing.assert_array_equal(result, want, err_msg=f"level {level} {name}")
         if level == 0:

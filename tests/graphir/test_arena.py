@@ -47,8 +47,8 @@ def test_different_types_share_bytes() -> None:
     """Ten rounds of float32[200] beside int16[200] and int16[400]: the peak is what a hand count gives."""
     f32, i16, i16_double = dims.as_dim(800), dims.as_dim(400), dims.as_dim(800)
     blocks = [
-        ArenaBlock(f32, 0, 5), ArenaBlock(f32, 0, 1), ArenaBlock(i16, 2, 4), ArenaBlock(i16, 2, 3), ArenaBlock(i16, 3, 4),
-        ArenaBlock(i16_double, 5, 5),
+        ArenaBlock(f32, 0, 5), ArenaBlock(f32, 0, 1), ArenaBlock(i16, 2, 4), ArenaBlock(i16, 2, 3), ArenaBlock(i16, 3,
+        4), ArenaBlock(i16_double, 5, 5),
     ]  # fmt: skip
     arena = plan_arena(blocks, share=True)
     assert arena.peak({}) == 2000 and arena.nbytes is not None and arena.nbytes <= 1.15 * 2000

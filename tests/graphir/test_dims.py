@@ -44,7 +44,9 @@ EXPRS = st.recursive(
     lambda inner: st.one_of(
         st.tuples(st.sampled_from([expr.add, expr.sub, expr.mul, expr.minimum, expr.maximum]), inner, inner),
         st.tuples(
-            st.sampled_from([expr.floordiv, expr.floormod, expr.truncdiv, expr.truncmod]), inner, st.integers(1, 5).map(const)
+            st.sampled_from([expr.floordiv, expr.floormod, expr.truncdiv, expr.truncmod]),
+            inner,
+            st.integers(1, 5).map(const),
         ),
     ).map(lambda t: t[0](t[1], t[2])),
     max_leaves=8,

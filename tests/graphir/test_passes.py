@@ -290,7 +290,9 @@ def test_convolution_attributes_in_packed_layouts(attrs: dict[str, object], chan
 # ------------------------------------------------------------------------------------------- users' passes, dumps, logs
 
 
-def test_a_users_pass_runs_by_name_and_is_verified(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_users_pass_runs_by_name_and_is_verified(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     @nt.graph_pass
     def drop_relu(graph: Graph) -> Graph:
         """Takes relu away."""

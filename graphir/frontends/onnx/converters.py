@@ -1,19 +1,16 @@
-"""ONNX operators that become several nodes, or none: one function each, found by (domain, operator).
-
-A converter gets the importer and the node and returns the values of the node's outputs; `NotImplemented` hands the
-node back to topi's facts.
-"""
+"""ONNX operators that become several nodes, or none, and need no more of the importer than values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphir import dims
 from graphir.builder import CONTENT_LIMIT
-from graphir.errors import ModelError, ShapeError, UnsupportedError
+from graphir.errors import ShapeError, UnsupportedError
+from graphir.frontends.onnx.registry import converter
 from graphir.ir import Value
 from tensorir import dtypes
 from tensorir.errors import UserError
@@ -21,21 +18,6 @@ from tensorir.expr import Expr, const
 
 if TYPE_CHECKING:
     from graphir.frontends.onnx.importer import OnnxNode, _Importer
-
-Converter = Callable[["_Importer", "OnnxNode"], Any]
-CONVERTERS: dict[tuple[str, str], Converter] = {}
-
-
-def converter(*op_types: str, domain: str = "") -> Callable[[Converter], Converter]:
-    """Decorator: the converter of these operators."""
-
-    def attach(function: Converter) -> Converter:
-        for op_type in op_types:
-            CONVERTERS[(domain, op_type)] = function
-        return function
-
-    return attach
-
 
 # ----------------------------------------------------------------------------------------------- values known here
 
@@ -56,7 +38,9 @@ def _constant(importer: _Importer, node: OnnxNode) -> list[Value]:
         data = np.array(attrs["value_ints"], np.int64)
     else:
         kind = next(iter(attrs), "nothing")
-        raise UnsupportedError(f"node {node.name}: a Constant of {kind} is not a tensor", missing={"Constant": [node.name]})
+        raise UnsupportedError(
+            f"node {node.name}: a Constant of {kind} is not a tensor", missing={"Constant": [node.name]}
+        )
     return [importer.builder.constant(np.asarray(data), name)]
 
 
@@ -114,7 +98,9 @@ def _identity(importer: _Importer, node: OnnxNode) -> Any:
 def _dropout(importer: _Importer, node: OnnxNode) -> list[Value]:
     training = node.input(2)
     if training is not None and importer.known(training, node, "training_mode"):
-        raise UnsupportedError(f"node {node.name}: Dropout in training mode is random", missing={"Dropout": [node.name]})
+        raise UnsupportedError(
+            f"node {node.name}: Dropout in training mode is random", missing={"Dropout": [node.name]}
+        )
     x = node.operand(0)
     made = [x]
     if len(node.outputs) > 1 and node.outputs[1]:
@@ -268,33 +254,3 @@ def _one_hot(importer: _Importer, node: OnnxNode) -> list[Value]:
     depth = depth[0] if isinstance(depth, tuple) else depth
     attrs = {"depth": int(depth), "axis": int(node.attrs.get("axis", -1))}
     return importer.add("one_hot", [node.operand(0), node.operand(2)], attrs, node)
-
-
-# -------------------------------------------------------------------------------------------------------- control flow
-
-
-@converter("If")
-def _if(importer: _Importer, node: OnnxNode) -> list[Value]:
-    """A known condition leaves its branch only; else both become subgraphs over the same captured values."""
-    condition = node.operand(0)
-    then_proto, else_proto = node.attrs["then_branch"], node.attrs["else_branch"]
-    known = importer.data(condition)
-    if known is not None:
-        return importer.inline(then_proto if bool(known.reshape(-1)[0]) else else_proto)
-    if dims.constants(condition.shape) not in ((), (1,)):
-        raise ModelError(f"node {node.name}: the condition of an If is one bool, not {dims.shape_text(condition.shape)}")
-    branches = [importer.subgraph(g, f"{node.name}/{w}") for g, w in ((then_proto, "then"), (else_proto, "else"))]
-    names = list(dict.fromkeys(n for _, inner in branches for n in inner.captures.outside))
-    outside = [importer.lookup(n, f"node {node.name}") for n in names]
-    graphs = []
-    for (outputs, inner), proto in zip(branches, (then_proto, else_proto)):
-        builder = inner.builder
-        for captured in names:
-            inner.lookup(captured, f"node {node.name}")
-            builder.inputs.append(inner.captures.inside[captured])
-        graphs.append(builder.finish(outputs, [v.name for v in proto.output]))
-    made = importer.builder.add(
-        "if", [condition, *outside], {}, name=node.name, origins=node.origins, outputs=node.outputs,
-        subgraphs=tuple(graphs),
-    )  # fmt: skip
-    return list(made)

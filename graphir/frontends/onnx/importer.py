@@ -20,7 +20,8 @@ from graphir import dims
 from graphir.builder import GraphBuilder
 from graphir.errors import GraphError, ModelError, ShapeError, UnsupportedError
 from graphir.frontends.onnx.load import load_model
-from graphir.ir import Graph, Symbol, Value
+from graphir.frontends.onnx.registry import converters
+from graphir.ir import Graph, Value
 from tensorir.dtypes import dtype_of
 from tensorir.errors import UserError
 from tensorir.expr import Expr
@@ -55,7 +56,9 @@ def from_onnx(
             missing=missing,
             help="define them with @nt.op, or export the model without them; `nestor ops` lists what there is",
         )
-    return _Importer(_opsets(loaded), GraphBuilder(loaded.graph.name or "main")).model(loaded, shapes or {}, params or {})
+    return _Importer(_opsets(loaded), GraphBuilder(loaded.graph.name or "main")).model(
+        loaded, shapes or {}, params or {}
+    )
 
 
 def unsupported(model: Any) -> dict[str, list[str]]:
@@ -98,9 +101,7 @@ def node_name(node: onnx.NodeProto, index: int) -> str:
 
 
 def _missing(model: onnx.ModelProto) -> dict[str, list[str]]:
-    from graphir.frontends.onnx.converters import CONVERTERS
-
-    opsets = _opsets(model)
+    opsets, known = _opsets(model), converters()
     missing: dict[str, list[str]] = {}
 
     def visit(graph: onnx.GraphProto, prefix: str) -> None:
@@ -110,7 +111,7 @@ def _missing(model: onnx.ModelProto) -> dict[str, list[str]]:
             version = schema_version(node.op_type, opsets[domain], domain) if domain in opsets else None
             if version is None and not any(True for _ in find_onnx(node.op_type, domain)):
                 missing.setdefault(f"{domain}.{node.op_type}" if domain else node.op_type, []).append(name)
-            elif (domain, node.op_type) not in CONVERTERS and not candidates(node.op_type, version or 1 << 30, domain):
+            elif (domain, node.op_type) not in known and not candidates(node.op_type, version or 1 << 30, domain):
                 missing.setdefault(f"{domain}.{node.op_type}" if domain else node.op_type, []).append(name)
             for attribute in node.attribute:
                 if attribute.HasField("g"):
@@ -148,6 +149,9 @@ class OnnxNode:
         if value is None:
             raise ModelError(f"node {self.name}: {self.op_type} needs operand {index}, which is left out")
         return value
+
+
+_NOWHERE = OnnxNode("", "", 0, [], {}, [], ())
 
 
 @dataclass(slots=True)
@@ -237,7 +241,9 @@ class _Importer:
                 continue
             fixed = shape[axis]
             if isinstance(fixed, int) and isinstance(size, int) and fixed != size:
-                raise ModelError(f"shapes: dimension {axis} of the input {info.name} is {fixed} in the model, not {size}")
+                raise ModelError(
+                    f"shapes: dimension {axis} of the input {info.name} is {fixed} in the model, not {size}"
+                )
             shape[axis] = dims.symbol(size) if isinstance(size, str) else size
         self.scope[info.name] = self.builder.input(info.name, shape, dtype)
 
@@ -251,8 +257,18 @@ class _Importer:
         if name in self.scope:
             return self.scope[name]
         if self.parent is None:
-            raise ModelError(f"{by} reads {name!r}, which nothing defines", help="the model is damaged; export it again")
+            raise ModelError(
+                f"{by} reads {name!r}, which nothing defines", help="the model is damaged; export it again"
+            )
         outer = self.parent.lookup(name, by)
+        made = tuple(map(self.captured, outer)) if isinstance(outer, tuple) else self.captured(outer, name)
+        self.scope[name] = made
+        return made
+
+    def captured(self, outer: Value, name: str | None = None) -> Value:
+        """What stands here for a value of the scope around."""
+        assert self.parent is not None
+        name = name or outer.name
         if outer in self.parent.builder.constants:
             made = self.builder.constant(self.parent.builder.constants[outer], name, like=outer)
         elif outer.content is not None:
@@ -263,7 +279,6 @@ class _Importer:
             made = replace(outer, name=self.builder.unique(name))
             self.captures.inside[name] = made
             self.captures.outside[name] = outer
-        self.scope[name] = made
         return made
 
     def child(self, name: str) -> _Importer:
@@ -277,9 +292,10 @@ class _Importer:
         inner.nodes(graph)
         return [inner.lookup(v.name, f"the output {v.name} of {name}") for v in graph.output], inner
 
-    def inline(self, graph: onnx.GraphProto) -> list[Value]:
-        """A subgraph without inputs imported in place: its output values."""
+    def inline(self, graph: onnx.GraphProto, given: Mapping[str, Any] | None = None) -> list[Any]:
+        """A subgraph imported in place, its inputs being `given`: its output values."""
         inner = _Importer(self.opsets, self.builder, self)
+        inner.scope.update(given or {})
         inner.initializers(graph, {})
         inner.nodes(graph)
         return [inner.lookup(v.name, f"the output {v.name} of a subgraph") for v in graph.output]
@@ -287,8 +303,6 @@ class _Importer:
     # -- one node
 
     def node(self, proto: onnx.NodeProto, index: int) -> None:
-        from graphir.frontends.onnx.converters import CONVERTERS
-
         domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
         name = node_name(proto, index)
         version = schema_version(proto.op_type, self.opsets[domain], domain) or self.opsets[domain]
@@ -298,7 +312,7 @@ class _Importer:
         attrs = {a.name: _attribute(a) for a in proto.attribute}
         origin = Origin("node", f"{name} ({proto.op_type}, node {index})")
         node = OnnxNode(name, proto.op_type, version, inputs, attrs, list(proto.output), (origin,), proto)
-        converter = CONVERTERS.get((domain, proto.op_type))
+        converter = converters().get((domain, proto.op_type))
         made = converter(self, node) if converter is not None else NotImplemented
         if made is NotImplemented:
             made = self.bind(node, domain)
@@ -361,6 +375,12 @@ class _Importer:
             return None
         return self.known(value, node, f"operand {source.index}")
 
+    def try_known(self, value: Value) -> Any:
+        """What is known of a value when compiling, as `known` gives it, or None."""
+        if value.content is None and self.data(value) is None:
+            return None
+        return self.known(value, _NOWHERE, "a value")
+
     def known(self, value: Value, node: OnnxNode, what: str) -> Any:
         """What is known of a value when compiling: a number or dimension for 0-d, a tuple of them for 1-d, an array
         otherwise. Raises `UnsupportedError` where it is known only at run time."""
@@ -401,9 +421,7 @@ class _Importer:
     ) -> list[Value]:
         """A graph node for an ONNX node; with `last` its outputs take the ONNX names."""
         outputs = [o or f"{node.name}:{i}" for i, o in enumerate(node.outputs)] if last else None
-        return list(
-            self.builder.add(op, inputs, attrs, name=node.name, origins=node.origins, outputs=outputs)
-        )
+        return list(self.builder.add(op, inputs, attrs, name=node.name, origins=node.origins, outputs=outputs))
 
 
 def _number(e: Expr) -> int | Expr:
@@ -441,5 +459,3 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
         case int() | float() | str() | onnx.GraphProto():
             return value
     return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
-
-
