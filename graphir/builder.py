@@ -111,6 +111,16 @@ class GraphBuilder:
         attrs = {"values": tuple(values), "shape": tuple(shape), "dtype": dtype}
         return self.add("dims", (), attrs, name=f"{name}.dims", outputs=[name], origins=origins)[0]
 
+    def checkpoint(self) -> tuple[int, tuple[Value, ...]]:
+        """A mark for `restore`."""
+        return len(self.nodes), tuple(self.constants)
+
+    def restore(self, mark: tuple[int, tuple[Value, ...]]) -> None:
+        """Takes back the nodes and constants made since `mark`."""
+        count, constants = mark
+        del self.nodes[count:]
+        self.constants = {v: self.constants[v] for v in constants}
+
     def emit(self, node: Node) -> Node:
         """Adds a node as it is."""
         self.names.update(v.name for v in node.outputs)
@@ -220,6 +230,8 @@ def infer_node(
         return tuple((v.shape, v.dtype) for v in subgraphs[0].outputs)
     if op == "if":
         return _infer_if(subgraphs, name, origins)
+    if op == "loop":
+        return _infer_loop(inputs, dict(attrs), subgraphs[0], name, origins)
     operands = ";".join("-" if v is None else f"{v.dtype}{dims.shape_text(v.shape)}" for v in inputs)
     key = f"{op}({operands})" + ",".join(f"{k}={attr_text(v)}" for k, v in attrs)
     definition = get_op(op)
@@ -238,6 +250,31 @@ def infer_node(
     result = tuple((tuple(dims.canonical(d) for d in s), t) for s, t in types)
     _INFERRED[key] = (result, definition)
     return result
+
+
+def _infer_loop(
+    inputs: tuple[Value | None, ...], attrs: dict[str, Any], body: Graph, name: str, origins: tuple[Origin, ...]
+) -> Inferred:
+    carried = int(attrs["carried"])
+    place = f" (from {origins[0].place})" if origins else ""
+    if not body.outputs or not body.outputs[0].dtype.is_bool:
+        raise GraphError(f"node {name}{place}: the first output of a loop's body is its condition, a bool")
+    for number, (given, made) in enumerate(zip(inputs[2 : 2 + carried], body.outputs[1 : 1 + carried], strict=True)):
+        assert given is not None
+        if given.dtype != made.dtype or not dims.same_shape(given.shape, made.shape):
+            raise GraphError(
+                f"node {name}{place}: carried value {number} of the loop is {value_type(given)} at first and "
+                f"{value_type(made)} after an iteration",
+                help="a carried value keeps its type and shape",
+            )
+    trips = attrs.get("trips")
+    stacks = body.outputs[1 + carried :]
+    if trips is None and stacks:
+        raise GraphError(
+            f"node {name}{place}: how often the loop runs is known only at run time, so the size of its outputs is not"
+        )
+    finals = tuple((v.shape, v.dtype) for v in body.outputs[1 : 1 + carried])
+    return finals + tuple(((dims.as_dim(trips), *v.shape), v.dtype) for v in stacks)
 
 
 def _infer_if(subgraphs: tuple[Graph, ...], name: str, origins: tuple[Origin, ...]) -> Inferred:

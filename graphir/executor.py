@@ -23,7 +23,7 @@ from graphir.door import Door
 from graphir.errors import InputError
 from graphir.ir import Graph, Value
 from graphir.kernels import KernelCalls
-from graphir.plan import Copy, Fill, If, Instruction, Launch, Plan, Slot
+from graphir.plan import Copy, Fill, If, Instruction, Launch, Loop, Plan, Slot
 from targets.llvm.entry import (
     Block,
     Branch,
@@ -32,7 +32,9 @@ from targets.llvm.entry import (
     Entry,
     FillIntegers,
     Pointer,
+    Repeat,
     Step,
+    Stride,
     emit_entry,
 )
 from targets.llvm.machine import machine_of
@@ -117,8 +119,9 @@ class Executable:
         source: Graph | None = None,
         entry: bytes | None = None,
     ) -> None:
-        self.graph = graph
-        self.source = source if source is not None else graph
+        self._graph = graph
+        self._source = source if source is not None else graph
+        self.remake: Callable[[], Executable] | None = None
         self.plan = plan
         self.target = target
         self.threads = threads
@@ -138,6 +141,17 @@ class Executable:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, x)) for x in (self.inputs, self.outputs))
         return f"Executable({inputs} -> {outputs}; {len(self.plan.kernels)} kernels for {self.target.kind})"
+
+    @property
+    def graph(self) -> Graph:
+        """What was compiled, after the passes. One that came from the cache goes through them now; one that was loaded
+        from an artifact has the launches of its plan for nodes."""
+        return self._graph if self.remake is None else self.remake().graph
+
+    @property
+    def source(self) -> Graph:
+        """The graph before the passes, as far as it is known."""
+        return self._source if self.remake is None else self.remake().source
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -162,9 +176,7 @@ class Executable:
 
     # -- running
 
-    def run(
-        self, inputs: Mapping[str, Any] | Sequence[Any], outputs: Any = None
-    ) -> list[np.ndarray]:
+    def run(self, inputs: Mapping[str, Any] | Sequence[Any], outputs: Any = None) -> list[np.ndarray]:
         """The outputs in graph order, as fresh arrays, or written into `outputs` (a list, or a dict by name).
 
         `inputs` is a dict by name or a list in order. Raises `InputError` naming the input that does not fit.
@@ -252,9 +264,7 @@ class Executable:
 
         values = {s.symbol.name: max(REPRESENTATIVE, s.symbol.low) for s in self.plan.symbols}
         offsets, total = self.plan.arena.layout(values)
-        blocks = tuple(
-            (o, dims.evaluate(b.nbytes, values), b.names) for o, b in zip(offsets, self.plan.arena.blocks)
-        )
+        blocks = tuple((o, dims.evaluate(b.nbytes, values), b.names) for o, b in zip(offsets, self.plan.arena.blocks))
         return MemoryReport(total, self.plan.arena.peak(values), sum(c.nbytes for c in self._constants), blocks)
 
     def _refuse_overlap(self, arrays: list[np.ndarray], results: list[np.ndarray], addresses: list[int]) -> None:
@@ -304,6 +314,11 @@ class Executable:
                     return Pointer(len(plan.inputs) + slot.number)
                 case "constant":
                     return Pointer(first_constant + slot.number)
+                case "slice":
+                    part = plan.slices[slot.number]
+                    whole = pointer(part.base)
+                    stride = Stride(part.loop, part.nbytes, part.count)
+                    return Pointer(whole.index, whole.block, (*whole.strides, stride))
             return Pointer(arena, slot.number)
 
         names = self._door.symbols
@@ -324,6 +339,9 @@ class Executable:
                         made.append(CopyBytes(pointer(i.source), pointer(i.target), i.nbytes))
                     case If():
                         made.append(Branch(pointer(i.condition), steps(i.then), steps(i.otherwise)))
+                    case Loop():
+                        ends = [None if s is None else pointer(s) for s in (i.limit, i.condition, i.counter)]
+                        made.append(Repeat(i.number, i.trips, *ends, steps(i.steps)))
             return tuple(made)
 
         if self.entry_object is None:
@@ -376,7 +394,18 @@ class _Sizes:
 class _Frame:
     """What one run in flight owns."""
 
-    __slots__ = ("context", "data", "data_address", "dims", "dims_address", "pack", "pack_dims", "arena", "arena_bytes", "place")
+    __slots__ = (
+        "context",
+        "data",
+        "data_address",
+        "dims",
+        "dims_address",
+        "pack",
+        "pack_dims",
+        "arena",
+        "arena_bytes",
+        "place",
+    )
 
     def __init__(self, exe: Executable) -> None:
         plan = exe.plan
@@ -427,6 +456,7 @@ class _Interpretation:
     memory: np.ndarray
     observer: _Observer
     skipped: list[str] = field(default_factory=list)
+    iteration: dict[int, int] = field(default_factory=dict)
 
     def bytes_of(self, slot: Slot, nbytes: int) -> np.ndarray:
         """The memory of a slot."""
@@ -437,10 +467,20 @@ class _Interpretation:
                 array = self.results[slot.number]
             case "constant":
                 array = self.exe._constants[slot.number]
+            case "slice":
+                return self.part(slot.number, nbytes)
             case _:
                 start = self.offsets[slot.number]
                 return self.memory[start : start + nbytes]
         return array.reshape(-1).view(np.uint8)[:nbytes]
+
+    def part(self, number: int, nbytes: int) -> np.ndarray:
+        """The part of a slot that belongs to the present iteration of a loop."""
+        part = self.exe.plan.slices[number]
+        stride, at = dims.evaluate(part.nbytes, self.symbols), self.iteration[part.loop]
+        if part.count is not None:
+            at = dims.evaluate(part.count, self.symbols) - 1 - at
+        return self.bytes_of(part.base, at * stride + nbytes)[at * stride :]
 
     def view(self, slot: Slot, v: Value) -> np.ndarray:
         """A value's memory as an array of its physical shape."""
@@ -466,8 +506,24 @@ class _Interpretation:
                     taken = bool(self.bytes_of(i.condition, 1)[0])
                     self.steps(i.then if taken else i.otherwise)
                     self.note(i.node.outputs, [self.exe.plan.places[v] for v in i.node.outputs])
+                case Loop():
+                    self.loop(i)
+                    self.note(i.node.outputs, [self.exe.plan.places[v] for v in i.node.outputs])
                 case _:
                     raise InternalError(f"unknown instruction {i!r}")
+
+    def loop(self, i: Loop) -> None:
+        """A loop; what nodes inside it made is that of the last iteration."""
+        trips = None if i.trips is None else dims.evaluate(i.trips, self.symbols)
+        if i.limit is not None:
+            trips = int(self.bytes_of(i.limit, 8).view(np.int64)[0])
+        count = 0
+        while (trips is None or count < trips) and (i.condition is None or bool(self.bytes_of(i.condition, 1)[0])):
+            self.iteration[i.number] = count
+            if i.counter is not None:
+                self.bytes_of(i.counter, 8).view(np.int64)[0] = count
+            self.steps(i.steps)
+            count += 1
 
     def launch(self, i: Launch) -> None:
         """One kernel."""

@@ -9,6 +9,12 @@ Most nodes name an op of topi. The ops of the graph itself are in `GRAPH_OPS`:
     dims    an integer tensor whose elements are expressions over the symbols (attribute `values`)
     group   several nodes that become one kernel: the one subgraph, its inputs the node's inputs in order
     if      cond, captured values... ; subgraphs then and else, whose inputs are the captured values in order
+    loop    limit or none, cond or none, carried..., scanned..., captured... ; one subgraph run while the iteration
+            number is below the trip count (attribute `trips`, or the value of limit) and the condition holds. Its
+            inputs: iteration number, condition, carried values, the iteration's slice of each scanned value along axis
+            0, captured values. Its outputs: the next condition, the next carried values, and slices that are stacked
+            along axis 0. The node's outputs: the last carried values, the stacks. `carried` and `scanned` count
+            operands; `reverse` says of each scanned operand, then of each stack, whether it runs from the end.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphir import dims
+from tensorir import dtypes
 from tensorir.dtypes import DType
 from tensorir.expr import Expr, Var
 from tensorir.layout import Layout
@@ -29,7 +36,8 @@ from tensorir.origin import Origin
 if TYPE_CHECKING:
     from pathlib import Path
 
-GRAPH_OPS = ("dims", "group", "if")
+GRAPH_OPS = ("dims", "group", "if", "loop")
+CONTROL_OPS = ("if", "loop")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -218,6 +226,19 @@ def consumers(graph: Graph) -> dict[Value, list[Node]]:
     return found
 
 
+def subgraph_inputs(node: Node) -> list[tuple[tuple[Expr, ...], DType] | None]:
+    """Shape and dtype of what a node gives to its subgraphs' inputs, in order (None for an operand left out)."""
+    given = [None if v is None else (v.shape, v.dtype) for v in node.inputs]
+    if node.op == "if":
+        return given[1:]
+    if node.op != "loop":
+        return given
+    first = 2 + int(node.attributes["carried"])
+    last = first + int(node.attributes["scanned"])
+    slices = [None if g is None else (g[0][1:], g[1]) for g in given[first:last]]
+    return [((), dtypes.int64), ((), dtypes.bool_), *given[2:first], *slices, *given[last:]]
+
+
 def all_values(graph: Graph) -> list[Value]:
     """Every value that the graph defines, in order."""
     return [*graph.inputs, *graph.constants, *(v for node in graph.nodes for v in node.outputs)]
@@ -236,6 +257,4 @@ def with_nodes(graph: Graph, nodes: Iterable[Node], **changes: Any) -> Graph:
     outputs = changes.get("outputs", graph.outputs)
     constants = changes.pop("constants", graph.constants)
     used = {v for node in kept for v in node.operands} | set(outputs)
-    return replace(
-        graph, nodes=kept, constants={v: a for v, a in constants.items() if v in used}, **changes
-    )
+    return replace(graph, nodes=kept, constants={v: a for v, a in constants.items() if v in used}, **changes)

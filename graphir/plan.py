@@ -4,9 +4,11 @@
     Fill     integers over the symbols written into a slot (a `dims` node)
     Copy     one slot into another (an output that is an input, a constant, or an output twice)
     If       a condition slot and two lists of instructions
-    Loop     a trip count, carried slots and a list of instructions
+    Loop     a trip count, a condition slot and a list of instructions
 
-A slot is memory: an input, an output, a constant or a block of the arena. Values that are views of each other share a
+A slot is memory: an input, an output, a constant, a block of the arena, or a slice: the part of another slot that
+belongs to the present iteration of a loop. A loop's carried values have two memories each: an iteration reads one and
+writes the other, which is copied back at its end. Values that are views of each other share a
 slot (an alias class), so that lifetimes follow the class and not the name. The same plan is interpreted in Python for
 debugging and lowered to a native entry function.
 """
@@ -24,13 +26,13 @@ from graphir.ir import Graph, Node, Symbol, Value
 from graphir.kinds import node_kind
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError
-from tensorir.expr import Expr
+from tensorir.expr import Expr, const
 from topi.registry import get_op
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Memory: `kind` is input, output, constant or arena; `number` counts within the kind."""
+    """Memory: `kind` is input, output, constant, arena or slice; `number` counts within the kind."""
 
     kind: str
     number: int
@@ -75,7 +77,32 @@ class If:
     node: Node
 
 
-Instruction = Launch | Fill | Copy | If
+@dataclass(frozen=True, slots=True, eq=False)
+class Loop:
+    """Runs `steps` while the iteration number is below `trips` (an expression over the symbols, or the int64 in
+    `limit`, or neither) and the byte at `condition`, if there is one, is not 0. The number is written to `counter`."""
+
+    number: int
+    trips: Expr | None
+    limit: Slot | None
+    condition: Slot | None
+    counter: Slot | None
+    steps: tuple[Instruction, ...]
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """The `nbytes` of `base` that belong to an iteration of loop `loop`: the first at its start, or, with `count`
+    iterations given, from the end."""
+
+    base: Slot
+    loop: int
+    nbytes: Expr
+    count: Expr | None
+
+
+Instruction = Launch | Fill | Copy | If | Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +128,18 @@ class Plan:
     instructions: tuple[Instruction, ...]
     arena: Arena
     places: Mapping[Value, Slot] = field(default_factory=dict)
+    slices: tuple[Slice, ...] = ()
 
     def walk(self) -> Iterator[Instruction]:
-        """Every instruction, those of branches after their If."""
+        """Every instruction, those of branches and loops after their If or Loop."""
         stack = list(reversed(self.instructions))
         while stack:
             top = stack.pop()
             yield top
             if isinstance(top, If):
                 stack.extend(reversed((*top.then, *top.otherwise)))
+            elif isinstance(top, Loop):
+                stack.extend(reversed(top.steps))
 
     def __str__(self) -> str:
         lines = [f"plan {self.name}"]
@@ -131,6 +161,11 @@ def _describe(instructions: Sequence[Instruction], lines: list[str], indent: str
                 _describe(i.then, lines, indent + "  ")
                 lines.append(f"{indent}else")
                 _describe(i.otherwise, lines, indent + "  ")
+            case Loop():
+                trips = dims.text(i.trips) if i.trips is not None else _slot_text(i.limit) if i.limit else "any number"
+                going = f" while {_slot_text(i.condition)}" if i.condition else ""
+                lines.append(f"{indent}loop {trips} times{going}")
+                _describe(i.steps, lines, indent + "  ")
 
 
 def _slot_text(slot: Slot) -> str:
@@ -182,6 +217,8 @@ class _Class:
     start: int = -1
     end: int = -1
     names: list[str] = field(default_factory=list)
+    base: _Class | None = None
+    """For a slice, the memory that it is a part of."""
 
 
 class _Planner:
@@ -196,6 +233,8 @@ class _Planner:
         self.compiled: dict[str, int] = {}
         self.kernel_list: list[GraphKernel] = []
         self.uses: dict[Value, int] = {}
+        self.loops = 0
+        self.slices: list[tuple[_Class, int, Expr, Expr | None]] = []
 
     def plan(self) -> Plan:
         graph = self.graph
@@ -225,6 +264,7 @@ class _Planner:
             tuple(_resolve(draft, place)),
             arena,
             {v: place(c) for v, c in self.classes.items()},
+            tuple(Slice(place(base), loop, nbytes, count) for base, loop, nbytes, count in self.slices),
         )
 
     # -- one graph or branch
@@ -298,6 +338,9 @@ class _Planner:
         if node.op == "if":
             self.branch(graph, node, fixed, draft)
             return
+        if node.op == "loop":
+            self.loop(node, fixed, draft)
+            return
         reuse = self.in_place(graph, node, index, fixed, last) if self.share else None
         for number, v in enumerate(node.outputs):
             c = reuse if reuse is not None and number == 0 else self.result(v, fixed)
@@ -338,6 +381,93 @@ class _Planner:
             c.end = max(c.end, start)
         draft.append(("if", self.classes[condition], parts[0], parts[1], node))
 
+    def loop(self, node: Node, fixed: Mapping[Value, Slot | _Class], draft: list[_Draft]) -> None:
+        """A loop: everything that an iteration reads from outside, and all that it carries, lives to its end."""
+        attrs, [sub] = node.attributes, node.subgraphs
+        carried, scanned = int(attrs["carried"]), int(attrs["scanned"])
+        trips = None if attrs.get("trips") is None else dims.as_dim(attrs["trips"])
+        number = self.loops
+        self.loops += 1
+        limit, going, *rest = node.inputs
+        operands = [v for v in rest if v is not None]
+        kept: list[_Class] = [self.classes[v] for v in node.operands]
+        given: dict[Value, _Class] = {}
+        targets: list[Slot | _Class] = []
+        back: list[tuple[str, _Class, _Class, Expr]] = []
+
+        def memory(nbytes: Expr, name: str, target: Slot | None = None) -> _Class:
+            made = _Class(nbytes, target)
+            self.write(made, name)
+            kept.append(made)
+            return made
+
+        condition = None
+        counter = memory(sub.inputs[0].nbytes, sub.inputs[0].name)
+        given[sub.inputs[0]] = counter
+        inner_going, next_going = sub.inputs[1], sub.outputs[0]
+        known = next_going.content
+        steady = next_going is inner_going or (known is not None and dims.constants(known) == (1,))
+        if going is not None:
+            condition = memory(inner_going.nbytes, inner_going.name)
+            draft.append(("copy", self.classes[going], condition, inner_going.nbytes))
+        elif not steady or any(inner_going in n.operands for n in sub.nodes) or inner_going in sub.outputs[1:]:
+            condition = memory(inner_going.nbytes, inner_going.name)
+            draft.append(("fill", condition, (const(1),), inner_going.dtype, node))
+        if condition is not None:
+            given[inner_going] = condition
+        states: list[_Class] = []
+        for place in range(carried):
+            inside, v, outside = sub.inputs[2 + place], node.outputs[place], operands[place]
+            target = fixed.get(v)
+            state = target if isinstance(target, _Class) else memory(v.nbytes, v.name, target)
+            self.write(state, v.name)
+            kept.append(state)
+            states.append(state)
+            draft.append(("copy", self.classes[outside], state, v.nbytes))
+            given[inside] = state
+            self.classes[v] = state
+        for place in range(scanned):
+            inside, outside = sub.inputs[2 + carried + place], operands[carried + place]
+            count = trips if attrs["reverse"][place] else None
+            given[inside] = self.slice(self.classes[outside], number, inside.nbytes, count)
+        for inside, outside in zip(sub.inputs[2 + carried + scanned :], operands[carried + scanned :], strict=True):
+            given[inside] = self.classes[outside]
+        # what an iteration makes, and what is copied back at its end
+        made_going = condition
+        if condition is not None and next_going is not inner_going:
+            made_going = memory(next_going.nbytes, next_going.name)
+            back.append(("copy", made_going, condition, next_going.nbytes))
+        targets.append(made_going if made_going is not None else memory(next_going.nbytes, next_going.name))
+        for place, state in enumerate(states):
+            v = sub.outputs[1 + place]
+            if v is sub.inputs[2 + place]:
+                targets.append(state)
+                continue
+            fresh = memory(v.nbytes, v.name)
+            back.append(("copy", fresh, state, v.nbytes))
+            targets.append(fresh)
+        for place, v in enumerate(sub.outputs[1 + carried :]):
+            stack = self.result(node.outputs[carried + place], fixed)
+            self.write(stack, node.outputs[carried + place].name)
+            self.classes[node.outputs[carried + place]] = stack
+            kept.append(stack)
+            count = trips if attrs["reverse"][scanned + place] else None
+            targets.append(self.slice(stack, number, v.nbytes, count))
+        steps = self.body(sub, targets, given)
+        if condition is None:  # nobody reads what is always true
+            steps = [s for s in steps if not (s[0] == "copy" and s[2] is targets[0])]
+        self.position += 1
+        for c in kept:
+            self.use(c)
+        limit_class = None if limit is None or trips is not None else self.classes[limit]
+        draft.append(("loop", number, trips, limit_class, condition, counter, [*steps, *back], node))
+
+    def slice(self, base: _Class, loop: int, nbytes: Expr, count: Expr | None) -> _Class:
+        """The part of a memory that belongs to an iteration."""
+        made = _Class(nbytes, Slot("slice", len(self.slices)), base=base)
+        self.slices.append((base, loop, nbytes, count))
+        return made
+
     def result(self, v: Value, fixed: Mapping[Value, Slot | _Class]) -> _Class:
         """New memory for a result: where an output wants it, or a block."""
         target = fixed.get(v)
@@ -347,8 +477,12 @@ class _Planner:
 
     def use(self, c: _Class) -> None:
         c.end = max(c.end, self.position)
+        if c.base is not None:
+            self.use(c.base)
 
     def write(self, c: _Class, name: str) -> None:
+        if c.base is not None:
+            self.write(c.base, name)
         if c.start < 0:
             c.start = self.position
         c.end = max(c.end, self.position)
@@ -389,6 +523,9 @@ def _resolve(draft: Sequence[_Draft], place: Callable[[_Class], Slot]) -> Iterat
                 yield Copy(slot(source), slot(target), nbytes)
             case ("if", condition, then, otherwise, node):
                 yield If(slot(condition), tuple(_resolve(then, place)), tuple(_resolve(otherwise, place)), node)
+            case ("loop", number, trips, limit, condition, counter, steps, node):
+                ends = [None if c is None else slot(c) for c in (limit, condition, counter)]
+                yield Loop(number, trips, *ends, tuple(_resolve(steps, place)), node)
 
 
 def overwritable(node: Node) -> list[Value]:
@@ -403,7 +540,11 @@ def overwritable(node: Node) -> list[Value]:
             return []
     if node.op != "group" and not get_op(node.op).in_place:
         return []
-    allowed = node.operands if node.op == "group" else [node.inputs[i] for i in get_op(node.op).in_place if i < len(node.inputs)]
+    allowed = (
+        node.operands
+        if node.op == "group"
+        else [node.inputs[i] for i in get_op(node.op).in_place if i < len(node.inputs)]
+    )
     return [
         v
         for v in allowed

@@ -18,14 +18,14 @@ from graphir.attrs import parse_layout
 from graphir.errors import GraphError
 from graphir.groups import GraphKernel
 from graphir.ir import Node, Symbol, Value
-from graphir.plan import Copy, Fill, If, Instruction, Launch, Plan, Slot, SymbolSource
+from graphir.plan import Copy, Fill, If, Instruction, Launch, Loop, Plan, Slice, Slot, SymbolSource
 from graphir.stored import abi_of
 from tensorir.dtypes import dtype_of
 from tensorir.expr import Expr
 from tensorir.layout import Layout
 from tensorir.origin import Origin
 
-SLOT_KINDS = ("input", "output", "constant", "arena")
+SLOT_KINDS = ("input", "output", "constant", "arena", "slice")
 
 
 def plan_json(plan: Plan, tensors: Sequence[str]) -> dict[str, Any]:
@@ -85,6 +85,10 @@ class _Writer:
             },
             "steps": [self.step(i) for i in plan.instructions],
             "places": [[self.value(v), self.slot(plan.places[v])] for v in plan.places if v in stored],
+            "slices": [
+                [self.slot(s.base), s.loop, dim_json(s.nbytes), None if s.count is None else dim_json(s.count)]
+                for s in plan.slices
+            ],
         }
         return {**body, "values": self.values}
 
@@ -106,6 +110,19 @@ class _Writer:
                     "if": self.slot(i.condition),
                     "then": [self.step(s) for s in i.then],
                     "else": [self.step(s) for s in i.otherwise],
+                    "node": self.node(i.node),
+                }
+            case Loop():
+                limit, condition, counter = (
+                    None if s is None else self.slot(s) for s in (i.limit, i.condition, i.counter)
+                )
+                return {
+                    "loop": i.number,
+                    "trips": None if i.trips is None else dim_json(i.trips),
+                    "limit": limit,
+                    "while": condition,
+                    "counter": counter,
+                    "steps": [self.step(s) for s in i.steps],
                     "node": self.node(i.node),
                 }
 
@@ -134,7 +151,14 @@ class _Reader:
             "output": len(data["outputs"]),
             "constant": len(data["constants"]),
             "arena": len(data["arena"]["blocks"]),
+            "slice": 0,
         }
+        self.loops: list[int] = []
+        self.slices: list[Slice] = []
+        for base, loop, nbytes, count in data["slices"]:  # a slice may lie in an earlier one
+            whole = self.dim(nbytes), None if count is None else self.dim(count)
+            self.slices.append(Slice(self.slot(base), _natural(loop), *whole))
+            self.counts["slice"] += 1
 
     def value(self, data: Mapping[str, Any]) -> Value:
         shape = tuple(self.dim(d) for d in data["shape"])
@@ -166,6 +190,7 @@ class _Reader:
             tuple(self.step(s) for s in data["steps"]),
             self.arena(data["arena"]),
             {self.at(n): self.slot(s) for n, s in data["places"]},
+            tuple(self.slices),
         )
         return plan, [name for _, name in constants]
 
@@ -194,6 +219,16 @@ class _Reader:
         kind, number = data
         return Slot(kind, _within(number, self.counts[kind]))
 
+    def used(self, data: Sequence[Any]) -> Slot:
+        """A slot that a step uses: of slices, only those of the loops around it."""
+        made = whole = self.slot(data)
+        while whole.kind == "slice":
+            part = self.slices[whole.number]
+            if part.loop not in self.loops:
+                raise ValueError(f"slice {whole.number} is used outside its loop")
+            whole = part.base
+        return made
+
     def dim(self, data: int | str) -> Expr:
         e = dims.as_dim(data)
         if unknown := {v.name for v in dims.symbols_of(e)} - self.symbols:
@@ -203,13 +238,14 @@ class _Reader:
     def step(self, data: Mapping[str, Any]) -> Instruction:
         kinds: dict[str, Callable[[Mapping[str, Any]], Instruction]] = {
             "launch": self.launch, "fill": self.fill, "copy": self.copy, "if": self.branch,
+            "loop": self.loop,
         }  # fmt: skip
         [kind] = [k for k in kinds if k in data]
         return kinds[kind](data)
 
     def launch(self, data: Mapping[str, Any]) -> Launch:
         number = _within(data["launch"], len(self.kernels))
-        slots, names = tuple(self.slot(s) for s in data["slots"]), tuple(map(_text, data["dims"]))
+        slots, names = tuple(self.used(s) for s in data["slots"]), tuple(map(_text, data["dims"]))
         node = self.node(data["node"])
         if set(names) - self.symbols or len(names) != len(self.kernels[number].dims):
             raise ValueError(f"the launch {node.name} does not give the dimensions that its kernel takes")
@@ -220,14 +256,25 @@ class _Reader:
 
     def fill(self, data: Mapping[str, Any]) -> Fill:
         values = tuple(self.dim(d) for d in data["values"])
-        return Fill(self.slot(data["fill"]), values, dtype_of(data["dtype"]), self.node(data["node"]))
+        return Fill(self.used(data["fill"]), values, dtype_of(data["dtype"]), self.node(data["node"]))
 
     def copy(self, data: Mapping[str, Any]) -> Copy:
-        return Copy(self.slot(data["copy"]), self.slot(data["to"]), self.dim(data["nbytes"]))
+        return Copy(self.used(data["copy"]), self.used(data["to"]), self.dim(data["nbytes"]))
 
     def branch(self, data: Mapping[str, Any]) -> If:
         then, otherwise = (tuple(self.step(s) for s in data[k]) for k in ("then", "else"))
-        return If(self.slot(data["if"]), then, otherwise, self.node(data["node"]))
+        return If(self.used(data["if"]), then, otherwise, self.node(data["node"]))
+
+    def loop(self, data: Mapping[str, Any]) -> Loop:
+        number = _natural(data["loop"])
+        if number in self.loops:
+            raise ValueError(f"loop {number} is inside itself")
+        ends = [None if data[k] is None else self.used(data[k]) for k in ("limit", "while", "counter")]
+        trips = None if data["trips"] is None else self.dim(data["trips"])
+        self.loops.append(number)
+        steps = tuple(self.step(s) for s in data["steps"])
+        self.loops.pop()
+        return Loop(number, trips, *ends, steps, self.node(data["node"]))
 
     def node(self, data: Mapping[str, Any]) -> Node:
         inputs, outputs = (tuple(self.at(n) for n in data[k]) for k in ("inputs", "outputs"))

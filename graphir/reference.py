@@ -52,9 +52,7 @@ def evaluate_values(
     return known
 
 
-def evaluate_node(
-    node: Node, operands: Sequence[np.ndarray | None], symbols: Mapping[str, int]
-) -> list[np.ndarray]:
+def evaluate_node(node: Node, operands: Sequence[np.ndarray | None], symbols: Mapping[str, int]) -> list[np.ndarray]:
     """The outputs of one node."""
     match node.op:
         case "dims":
@@ -69,6 +67,8 @@ def evaluate_node(
             assert condition is not None
             taken = node.subgraphs[0 if bool(condition.reshape(-1)[0]) else 1]
             return _subgraph(taken, operands[1:], symbols)
+        case "loop":
+            return _loop(node, operands, symbols)
     definition = get_op(node.op)
     if definition.numpy is None:
         raise InternalError(f"{node.op} has no numpy reference")
@@ -81,6 +81,39 @@ def evaluate_node(
             np.asarray(r).astype(v.dtype.numpy).reshape(dims.evaluate_shape(v.shape, symbols))
             for r, v in zip(results, node.outputs, strict=True)
         ]
+
+
+def _loop(node: Node, operands: Sequence[np.ndarray | None], symbols: Mapping[str, int]) -> list[np.ndarray]:
+    """A loop, iteration by iteration."""
+    attrs = node.attributes
+    carried, scanned = int(attrs["carried"]), int(attrs["scanned"])
+    limit, condition = operands[0], operands[1]
+    trips = dims.evaluate(dims.as_dim(attrs["trips"]), symbols) if "trips" in attrs else None
+    if trips is None and limit is not None:
+        trips = int(limit.reshape(-1)[0])
+    state = list(operands[2 : 2 + carried])
+    scans = operands[2 + carried : 2 + carried + scanned]
+    going = condition is None or bool(condition.reshape(-1)[0])
+    stacks: list[list[np.ndarray]] = [[] for _ in node.outputs[carried:]]
+    count = 0
+    while going and (trips is None or count < trips):
+        slices = [
+            a[a.shape[0] - 1 - count if backwards else count]
+            for a, backwards in zip(scans, attrs["reverse"])
+            if a is not None
+        ]
+        given = [np.array(count, np.int64), np.array(going), *state, *slices, *operands[2 + carried + scanned :]]
+        made = _subgraph(node.subgraphs[0], given, symbols)
+        going, state = bool(made[0].reshape(-1)[0]), list(made[1 : 1 + carried])
+        for stack, part in zip(stacks, made[1 + carried :], strict=True):
+            stack.append(part)
+        count += 1
+    results = [s for s in state if s is not None]
+    for v, stack, backwards in zip(node.outputs[carried:], stacks, attrs["reverse"][scanned:], strict=True):
+        shape = dims.evaluate_shape(v.shape, symbols)
+        ordered = stack[::-1] if backwards else stack
+        results.append(np.stack(ordered) if ordered else np.empty(shape, v.dtype.numpy))
+    return results
 
 
 def _subgraph(graph: Graph, operands: Sequence[np.ndarray | None], symbols: Mapping[str, int]) -> list[np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphir import dims
 from graphir.builder import infer_node
-from graphir.ir import GRAPH_OPS, Graph, Node, Value, value_type
+from graphir.ir import GRAPH_OPS, Graph, Node, Value, subgraph_inputs, value_type
 from tensorir.errors import InternalError
 from topi.registry import get_op
 
@@ -46,9 +46,7 @@ def _check(graph: Graph, faults: list[str], symbols: set[str], types: bool) -> N
         define(v, "the inputs")
     for v, data in graph.constants.items():
         define(v, "the constants")
-        if data is not None and (
-            tuple(data.shape) != dims.constants(v.physical_shape) or data.dtype != v.dtype.numpy
-        ):
+        if data is not None and (tuple(data.shape) != dims.constants(v.physical_shape) or data.dtype != v.dtype.numpy):
             faults.append(f"the constant {v.name} says {value_type(v)} but its data is {data.dtype}{list(data.shape)}")
     for node in graph.nodes:
         for v in node.operands:
@@ -71,13 +69,13 @@ def _check_node(node: Node, faults: list[str], types: bool) -> None:
         definition = get_op(node.op)
         if not definition.variadic and not definition.required <= len(node.inputs) <= len(definition.operands):
             faults.append(f"node {node.name}: {node.op} has {len(node.inputs)} operands")
-    captured = node.inputs[1:] if node.op == "if" else node.inputs
+    captured = subgraph_inputs(node)
     for sub in node.subgraphs:
         if len(sub.inputs) != len(captured):
             faults.append(f"node {node.name}: a subgraph has {len(sub.inputs)} inputs for {len(captured)} values")
             continue
         for inside, outside in zip(sub.inputs, captured, strict=True):
-            if outside is None or inside.dtype != outside.dtype or not dims.same_shape(inside.shape, outside.shape):
+            if outside is None or inside.dtype != outside[1] or not dims.same_shape(inside.shape, outside[0]):
                 faults.append(f"node {node.name}: the subgraph input {inside.name} does not fit what it is given")
     if not types:
         return
@@ -87,4 +85,6 @@ def _check_node(node: Node, faults: list[str], types: bool) -> None:
         return
     for v, (shape, dtype) in zip(node.outputs, inferred, strict=True):
         if v.dtype != dtype or not dims.same_shape(v.shape, shape):
-            faults.append(f"node {node.name}: {v.name} is {value_type(v)}, the op gives {dtype}{dims.shape_text(shape)}")
+            faults.append(
+                f"node {node.name}: {v.name} is {value_type(v)}, the op gives {dtype}{dims.shape_text(shape)}"
+            )

@@ -23,12 +23,24 @@ from tensorir.visit import children
 ALIGNMENT = 64
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Stride:
+    """The part of a memory that belongs to an iteration of loop `loop`: `nbytes` for each iteration before it, or, with
+    `count` iterations given, for each after it."""
+
+    loop: int
+    nbytes: Expr
+    count: Expr | None
+
+
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Element `index` of `data`; or, with `block`, that block of the arena, whose base is element `index`."""
+    """Element `index` of `data`; or, with `block`, that block of the arena, whose base is element `index`; inside it,
+    the parts that `strides` say."""
 
     index: int
     block: int | None = None
+    strides: tuple[Stride, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +88,20 @@ class Branch:
     otherwise: tuple[Step, ...]
 
 
-Step = CallKernel | FillIntegers | CopyBytes | Branch
+@dataclass(frozen=True, slots=True, eq=False)
+class Repeat:
+    """Runs `steps` while the iteration number is below `trips` (or the i64 at `limit`, or neither) and the byte at
+    `condition`, if there is one, is not 0. The number is stored at `counter` first."""
+
+    number: int
+    trips: Expr | None
+    limit: Pointer | None
+    condition: Pointer | None
+    counter: Pointer | None
+    steps: tuple[Step, ...]
+
+
+Step = CallKernel | FillIntegers | CopyBytes | Branch | Repeat
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,6 +131,7 @@ class _Emitter:
         self.offsets: dict[int, str] = {}
         self.kernels: dict[str, None] = {}
         self.failures: list[tuple[str, str]] = []
+        self.iterations: dict[int, str] = {}
 
     def module(self) -> str:
         """The whole text."""
@@ -181,9 +207,15 @@ class _Emitter:
         """The address as a value."""
         place = self.let(f"getelementptr ptr, ptr %data, i64 {p.index}")
         base = self.let(f"load ptr, ptr {place}, align 8")
-        if p.block is None or self.offsets[p.block] == "0":
-            return base
-        return self.let(f"getelementptr i8, ptr {base}, i64 {self.offsets[p.block]}")
+        if p.block is not None and self.offsets[p.block] != "0":
+            base = self.let(f"getelementptr i8, ptr {base}, i64 {self.offsets[p.block]}")
+        for s in p.strides:
+            at = self.iterations[s.loop]
+            if s.count is not None:
+                at = self.let(f"sub i64 {self.let(f'sub i64 {self.value(s.count)}, 1')}, {at}")
+            bytes_before = self.let(f"mul i64 {at}, {self.value(s.nbytes)}")
+            base = self.let(f"getelementptr i8, ptr {base}, i64 {bytes_before}")
+        return base
 
     # -- expressions over the dimensions
 
@@ -253,6 +285,8 @@ class _Emitter:
                     self.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
                 case Branch():
                     self.branch(step)
+                case Repeat():
+                    self.repeat(step)
 
     def call(self, step: CallKernel) -> None:
         self.kernels.setdefault(step.symbol)
@@ -292,6 +326,36 @@ class _Emitter:
         self.start(f"join{number}")
 
 
+    def repeat(self, step: Repeat) -> None:
+        n, before = step.number, self.label
+        trips = None if step.trips is None else self.value(step.trips)
+        if step.limit is not None:
+            trips = self.let(f"load i64, ptr {self.pointer(step.limit)}, align 8")
+        self.emit(f"br label %loop{n}")
+        self.start(f"loop{n}")
+        self.iterations[n] = f"%iteration{n}"
+        at = len(self.lines)
+        self.emit("")  # the iteration number, once it is known where iterations end
+        checks = []
+        if trips is not None:
+            checks.append(self.let(f"icmp slt i64 %iteration{n}, {trips}"))
+        if step.condition is not None:
+            byte = self.let(f"load i8, ptr {self.pointer(step.condition)}, align 1")
+            checks.append(self.let(f"icmp ne i8 {byte}, 0"))
+        going = "true" if not checks else checks[0]
+        if len(checks) == 2:
+            going = self.let(f"and i1 {checks[0]}, {checks[1]}")
+        self.emit(f"br i1 {going}, label %body{n}, label %done{n}")
+        self.start(f"body{n}")
+        if step.counter is not None:
+            self.emit(f"store i64 %iteration{n}, ptr {self.pointer(step.counter)}, align 8")
+        self.steps(step.steps)
+        self.emit(f"%next{n} = add i64 %iteration{n}, 1")
+        self.lines[at] = f"  %iteration{n} = phi i64 [ 0, %{before} ], [ %next{n}, %{self.label} ]"
+        self.emit(f"br label %loop{n}")
+        self.start(f"done{n}")
+
+
 def _calls(steps: Sequence[Step]) -> list[CallKernel]:
     found: list[CallKernel] = []
     for step in steps:
@@ -299,4 +363,6 @@ def _calls(steps: Sequence[Step]) -> list[CallKernel]:
             found.append(step)
         elif isinstance(step, Branch):
             found += _calls((*step.then, *step.otherwise))
+        elif isinstance(step, Repeat):
+            found += _calls(step.steps)
     return found
