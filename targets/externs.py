@@ -4,8 +4,8 @@ A kernel imports nothing, so the caller hands in the address of a C function
 
     i32 function(const i64* arguments)     the buffers' addresses, then their dimensions in order
 
-made here around the Python function. What the function raises is kept, a status returned, and the exception raised
-again by whoever called the kernel.
+made here around the Python function; one marked `@compiled` is compiled by numba, so that no interpreter runs. What the
+function raises is kept, a status returned, and the exception raised again by whoever called the kernel.
 """
 
 from __future__ import annotations
@@ -15,15 +15,27 @@ import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from targets.compiled_extern import CompiledExtern, compiled, is_compiled
 from tensorir.dtypes import DType
 from tensorir.errors import UserError
 from tensorir.expr import Call, Load
 from tensorir.stmt import Evaluate, Func
 from tensorir.visit import walk_stmt
+
+__all__ = [
+    "CompiledExtern",
+    "ExternError",
+    "ExternSignature",
+    "HostFunction",
+    "compiled",
+    "extern_signatures",
+    "find_function",
+]
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.POINTER(ctypes.c_int64))
 
@@ -72,12 +84,17 @@ def find_function(name: str) -> Callable[..., Any]:
 class HostFunction:
     """A host function as a C function; `address` is valid while this object lives."""
 
-    __slots__ = ("_callback", "address", "error", "signature")
+    __slots__ = ("_callback", "_compiled", "address", "error", "signature")
 
     def __init__(self, signature: ExternSignature) -> None:
         function = find_function(signature.name)
         self.signature = signature
         self.error: BaseException | None = None
+        self._compiled: CompiledExtern | None = None
+        if is_compiled(function, signature.operands):
+            self._compiled = _compiled_extern(function, signature.operands)
+            self.address = self._compiled.address
+            return
 
         def call(arguments: Any) -> int:
             try:
@@ -93,8 +110,15 @@ class HostFunction:
     def raise_error(self) -> None:
         """Raise what the function raised, if it did."""
         error, self.error = self.error, None
+        if self._compiled is not None:
+            error = self._compiled.take_error()
         if error is not None:
             raise ExternError(f"the host function {self.signature.name} failed: {error}") from error
+
+
+@lru_cache(maxsize=128)
+def _compiled_extern(function: Callable[..., Any], operands: tuple[tuple[DType, int], ...]) -> CompiledExtern:
+    return CompiledExtern(function, operands, _arrays)
 
 
 def _arrays(arguments: Any, operands: tuple[tuple[DType, int], ...]) -> list[np.ndarray]:
