@@ -7,11 +7,13 @@ primitive pays only for the stages it touches.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 from schedule import legality
 from schedule.bodies import Bodies, Body
 from schedule.error import Refusal
+from schedule.ready import check_order, ready_domain
 from schedule.region import Domain, required_domain, tensor_domain
 from schedule.replay import Extent, Nest, replay
 from schedule.state import AtLoop, Inlined, Loop, Stage, State
@@ -42,12 +44,13 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
-    """All placed stages of a state, producers first."""
+    """All placed stages of a state, producers first; `roots` are those with a nest at root, in the order they run."""
 
     state: State
     placed: tuple[Placed, ...]
     bodies: dict[int, Body]
     consumers: dict[int, tuple[Stage, ...]]
+    roots: tuple[Placed, ...] = ()
 
     def of(self, stage: Stage) -> Placed:
         """What is known of a stage that has a nest."""
@@ -57,13 +60,16 @@ class Analysis:
         """What is known of a stage; None for an input and for an inlined stage."""
         return next((p for p in self.placed if p.stage is stage), None)
 
-    def attached(self, placed: Placed, loop: Var) -> tuple[Placed, ...]:
-        """The stages computed at a loop of a stage, producers first."""
+    def attached(self, placed: Placed, loop: Var, *, after: bool = False) -> tuple[Placed, ...]:
+        """The stages computed at the start of the iterations of a loop of a stage, or at their end; producers first."""
         outputs = placed.stage.outputs
         return tuple(
             p
             for p in self.placed
-            if isinstance(at := p.stage.place, AtLoop) and at.loop is loop and any(t is at.target for t in outputs)
+            if isinstance(at := p.stage.place, AtLoop)
+            and at.loop is loop
+            and at.after is after
+            and any(t is at.target for t in outputs)
         )
 
 
@@ -87,7 +93,7 @@ class Analyser:
         order = tuple(placed[id(s)] for s in state.stages if id(s) in placed)
         analysis = Analysis(state, order, bodies, consumers)
         legality.check_nests(analysis)
-        return analysis
+        return dataclasses.replace(analysis, roots=check_order(analysis))
 
     def _place(
         self,
@@ -97,19 +103,27 @@ class Analyser:
         consumers: dict[int, tuple[Stage, ...]],
         placed: dict[int, Placed],
     ) -> None:
+        if id(stage) in placed:
+            return
         at = stage.place
-        users = tuple(placed[id(s)] for s in consumers[id(stage)])
+        after = isinstance(at, AtLoop) and at.after
+        needed = isinstance(at, AtLoop) and not after
+        users = tuple(placed[id(s)] for s in consumers[id(stage)]) if needed else ()
         host: Placed | None = None
         if isinstance(at, AtLoop):
             host_stage = state.stage_of(at.target)
+            if after:
+                legality.require_ready_host(stage, at, host_stage)
+                self._place(state, host_stage, bodies, consumers, placed)
             host = placed.get(id(host_stage))
             if host is not None and host.nest.loop(at.loop) is None:
                 raise Refusal(
                     f"{stage.name} is computed at loop {at.loop.name} of {host_stage.name}, which is no loop any more",
                     cause=at.call, help=f"call s[{stage.name}].compute_root() first and attach it again afterwards",
                 )  # fmt: skip
-            legality.require_encloses(stage, at, host, host_stage, users)
-        made_from = (stage, bodies[id(stage)], host, *(users if host is not None else ()))
+            if not after:
+                legality.require_encloses(stage, at, host, host_stage, users)
+        made_from = (stage, bodies[id(stage)], host, *users)
         key = tuple(id(m) for m in made_from)
         found = self._placed.get(key)
         if found is None:
@@ -130,7 +144,10 @@ def _place(
         assert isinstance(stage.place, AtLoop)
         upto = host.nest.position(stage.place.loop) + 1
         path = (*host.path, *((host.stage, loop) for loop in host.nest.loops[:upto]))
-        domain, may_leave = required_domain(stage, path, users)
+        if stage.place.after:
+            domain, may_leave = ready_domain(stage, body.reads, host, path)
+        else:
+            domain, may_leave = required_domain(stage, path, users)
     extents = tuple(
         Extent(root, extent, axis.kind) for root, (_, extent), axis in zip(stage.roots, domain, stage.axes, strict=True)
     )

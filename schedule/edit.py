@@ -160,7 +160,7 @@ class Edit:
         for stage in self.state.stages:
             at = stage.place
             if isinstance(at, AtLoop) and at.loop is old and any(t is at.target for t in self.stage.outputs):
-                place = AtLoop(at.target, new, at.call)
+                place = dataclasses.replace(at, loop=new)
                 self.state = self.state.with_stage(stage, dataclasses.replace(stage, place=place))
 
     def attached(self, loop: Var) -> list[Stage]:

@@ -37,7 +37,7 @@ def check_places(state: State) -> None:
         at = stage.place
         if not isinstance(at, (AtLoop, Inlined)):
             continue
-        if stage.is_output:
+        if stage.is_output and not (isinstance(at, AtLoop) and at.after):
             raise Refusal(
                 f"{stage.name} is an output of the program: all of it must be stored", cause=at.call,
                 help=f"leave {stage.name} at root, or do not pass it to create_schedule if nobody needs it",
@@ -60,6 +60,18 @@ def _check_prefetches(state: State, stage: Stage) -> None:
                 cause=step.call, loops=(step.loop,),
                 help="prefetch inputs and stages at root: what is computed close by is in the cache",
             )  # fmt: skip
+
+
+def require_ready_host(stage: Stage, at: AtLoop, host: Stage) -> None:
+    """What is computed at the end of a loop follows a nest that runs once: one at root, or itself at the end of one."""
+    place = host.place
+    if isinstance(place, AtRoot) or (isinstance(place, AtLoop) and place.after):
+        return
+    raise Refusal(
+        f"{stage.name} is computed after {host.name}, so {host.name} must be computed once, at root", cause=at.call,
+        help=f"call s[{stage.name}].compute_root() first"
+        if not isinstance(place, Inlined) else f"call s[{host.name}].compute_root() first",
+    )  # fmt: skip
 
 
 def require_encloses(
@@ -115,10 +127,40 @@ def legal_places(users: tuple[Placed, ...]) -> tuple[tuple[Stage, Loop], ...]:
     return tuple(result)
 
 
+def check_double(analysis: Analysis, placed: Placed) -> None:
+    """A stage in two copies is computed one iteration ahead of the loop that it stands in. Raises `Refusal`."""
+    stage, at = placed.stage, placed.stage.place
+    cause = stage.double
+
+    def refuse(what: str, *loops: Loop, help: str) -> None:
+        raise Refusal(f"{stage.name} has two copies in turn, {what}", loops=tuple(x.var for x in loops), cause=cause,
+                      help=help)  # fmt: skip
+
+    if not isinstance(at, AtLoop) or at.after:
+        refuse("one of which is filled while the other is read, so it must be computed at a loop",
+               help=f"call s[{stage.name}].compute_at(...) first")  # fmt: skip
+        return
+    owner, loop = placed.path[-1]
+    if loop.annotation != "serial":
+        refuse(f"but {loop.name} of {owner.name} is {loop.annotation}: there is no next iteration", loop,
+               help="compute it at a serial loop inside")  # fmt: skip
+    for read in placed.body.reads:
+        maker = analysis.find(analysis.state.stage_of(read.tensor))
+        if maker is not None and any(x is loop for _, x in maker.path):
+            refuse(f"but {maker.stage.name}, which it reads, is computed in the same iteration of {loop.name}", loop,
+                   help=f"compute {maker.stage.name} outside {loop.name}, or inline it")  # fmt: skip
+    for x in placed.nest.loops:
+        for child in (*analysis.attached(placed, x.var), *analysis.attached(placed, x.var, after=True)):
+            refuse(f"but {child.stage.name} is computed at its loop {x.name}", x,
+                   help=f"attach {child.stage.name} elsewhere or inline it")  # fmt: skip
+
+
 def check_nests(analysis: Analysis) -> None:
     """The rules on loops inside loops. Raises `Refusal`."""
     for placed in analysis.placed:
         stage, nest = placed.stage, placed.nest
+        if stage.double is not None:
+            check_double(analysis, placed)
         for owner, loop in placed.path:
             if loop.annotation == "vectorized":
                 assert isinstance(stage.place, AtLoop)

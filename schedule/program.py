@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from schedule.analysis import Analysis, Placed
 from schedule.state import AtLoop, Loop, Prefetch, Stage, State
 from tensorir import dtypes
+from tensorir.arith import simplify
 from tensorir.buffer import Buffer, Range, Region
-from tensorir.expr import Call, Expr, IterVar, Load, Var, const
-from tensorir.stmt import Allocate, Block, Evaluate, For, Func, Stmt, Store, seq
+from tensorir.expr import Call, Const, Expr, IterVar, Load, Var, const, floormod, less
+from tensorir.layout import Layout
+from tensorir.stmt import Allocate, Block, Evaluate, For, Func, If, Stmt, Store, seq
 from tensorir.te import ComputeOp, ExternOp, compute_block, extern_block, shape_vars
-from tensorir.visit import rewrite_expr, rewrite_stmt, substitute, substitute_stmt
+from tensorir.visit import rewrite_expr, rewrite_stmt, substitute, substitute_stmt, walk_stmt
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +43,9 @@ class Builder:
     def func(self, analysis: Analysis, params: Sequence[Buffer], dims: Sequence[Var], name: str, outputs: int) -> Func:
         """The whole program; `params` are tensors (inputs first), given as the buffers that store them."""
         state = analysis.state
-        body = seq(*[self._nest(analysis, p) for p in analysis.placed if not isinstance(p.stage.place, AtLoop)])
+        body = seq(*[self._nest(analysis, p) for p in analysis.roots])
         for placed in reversed(analysis.placed):
-            if not isinstance(placed.stage.place, AtLoop):
+            if not isinstance(placed.stage.place, AtLoop) or placed.stage.place.after:
                 body = _allocate(placed.stage, body, params)
         stored = tuple(_stored(state, p) for p in params)
         known = [v for v in shape_vars(stored) if not any(v is d for d in dims)]
@@ -51,52 +53,81 @@ class Builder:
 
     def _nest(self, analysis: Analysis, placed: Placed) -> Stmt:
         """The loops of one stage with everything computed inside them."""
-        block = self._template(analysis.state, placed)
-        children = {id(loop.var): analysis.attached(placed, loop.var) for loop in placed.nest.loops}
-        inner = {k: [(p, self._nest(analysis, p)) for p in v] for k, v in children.items() if v}
-        made_from = (placed, block, *(s for nests in inner.values() for _, s in nests))
+        block, slots = self._template(analysis, placed)
+        inner = self._inner(analysis, placed, after=False)
+        behind = self._inner(analysis, placed, after=True)
+        made_from = (placed, block, *(s for x in (inner, behind) for nests in x.values() for _, s in nests))
         key = tuple(id(m) for m in made_from)
         found = self._nests.get(key)
         if found is None:
             if len(self._nests) > 4096:
                 self._nests.clear()
-            found = self._nests[key] = (self._make_nest(analysis.state, placed, block, inner), made_from)
+            found = self._nests[key] = (
+                self._make_nest(analysis.state, placed, block, slots, inner, behind),
+                made_from,
+            )
         return found[0]
 
+    def _inner(self, analysis: Analysis, placed: Placed, *, after: bool) -> dict[int, list[tuple[Placed, Stmt]]]:
+        """By the id of the loop variable: the stages at the start (or the end) of its iterations and their nests."""
+        children = {id(x.var): analysis.attached(placed, x.var, after=after) for x in placed.nest.loops}
+        return {k: [(p, self._nest(analysis, p)) for p in v] for k, v in children.items() if v}
+
     def _make_nest(
-        self, state: State, placed: Placed, block: Block, inner: dict[int, list[tuple[Placed, Stmt]]]
+        self,
+        state: State,
+        placed: Placed,
+        block: Block,
+        slots: tuple[Expr, ...],
+        inner: dict[int, list[tuple[Placed, Stmt]]],
+        behind: dict[int, list[tuple[Placed, Stmt]]],
     ) -> Stmt:
         init_block = None
         if placed.init_before is not None and block.init is not None:
             block, init_block = self._decompose(block)
-        body: Stmt = dataclasses.replace(block, bindings=placed.bindings, predicate=placed.guard)
+        body: Stmt = dataclasses.replace(block, bindings=(*placed.bindings, *slots), predicate=placed.guard)
         loops = placed.nest.loops
         ahead: dict[int, list[Block]] = {}
         for step in placed.nest.prefetches:
             buffer = _stored(state, step.tensor)
-            ahead.setdefault(id(step.loop), []).extend(_prefetch_blocks(placed, block, step, buffer))
+            ahead.setdefault(id(step.loop), []).extend(_prefetch_blocks(placed, block, slots, step, buffer))
         for position in range(len(loops) - 1, -1, -1):
             loop = loops[position]
             nests = inner.get(id(loop.var), [])
+            body = seq(body, *[n for _, n in behind.get(id(loop.var), [])])
             if nests:
-                body = seq(*[n for _, n in nests], body)
+                body = seq(*[_next(n, loop) if c.stage.double is not None else n for c, n in nests], body)
                 for child, _ in reversed(nests):
-                    body = _allocate(child.stage, body)
+                    if child.stage.double is None:
+                        body = _allocate(child.stage, body)
             body = _loop(loop, seq(*ahead.get(id(loop.var), ()), body))
+            turns = [(c, n) for c, n in nests if c.stage.double is not None]
+            body = seq(*[_first(n, loop) for _, n in turns], body)
+            for child, _ in reversed(turns):
+                body = _allocate(child.stage, body)
             if init_block is not None and loop.var is placed.init_before:
-                body = seq(_init_nest(placed, init_block, loops[position:]), body)
+                body = seq(_init_nest(placed, init_block, slots, loops[position:]), body)
         return body
 
-    def _template(self, state: State, placed: Placed) -> Block:
-        """The block of a stage over the buffers that store its tensors; bindings and predicate are still open."""
+    def _template(self, analysis: Analysis, placed: Placed) -> tuple[Block, tuple[Expr, ...]]:
+        """The block of a stage over the buffers that store its tensors, and the copies that it uses of tensors with two
+        (its last iteration variables); the other bindings and the predicate are still open."""
+        state = analysis.state
         op = placed.body.op
         touched = [placed.stage, *_producers(state, placed)]
         storage: dict[int, Storage] = {}
         alive: list[object] = [op]
+        slots: list[tuple[IterVar, Expr]] = []
         for stage in touched:
+            turn: Var | None = None
+            if stage.double is not None:
+                loop = analysis.of(stage).path[-1][1].var
+                turn = Var(f"v_turn_{stage.name}", loop.dtype)
+                slots.append((IterVar(turn, const(0), const(2), "opaque"), floormod(loop, 2)))
+                alive.append(stage.double)
             for tensor, buffer, layout in zip(stage.outputs, stage.buffers, stage.layouts, strict=True):
-                if layout is not None or buffer is not tensor:
-                    storage[id(tensor)] = Storage(buffer, None if layout is None else layout.physical_indices)
+                if layout is not None or buffer is not tensor or turn is not None:
+                    storage[id(tensor)] = Storage(buffer, _placing(layout, turn))
                 alive += [tensor, buffer, layout]
         key = tuple(id(a) for a in alive)
         found = self._templates.get(key)
@@ -106,15 +137,18 @@ class Builder:
             else:
                 assert isinstance(op, ComputeOp)
                 block = compute_block(op, placed.stage.outputs)
-            found = self._templates[key] = (_store_in(block, storage) if storage else block, tuple(alive))
-        return found[0]
+            block = _store_in(block, storage) if storage else block
+            found = self._templates[key] = (
+                dataclasses.replace(block, iters=(*block.iters, *(i for i, _ in slots))), tuple(alive)
+            )  # fmt: skip
+        return found[0], tuple(turn for _, turn in slots)
 
     def _decompose(self, block: Block) -> tuple[Block, Block]:
         """The block without its init, and the init as a block of its own over the spatial axes."""
         found = self._inits.get(id(block))
         if found is None:
             assert block.init is not None
-            spatial = [i for i in block.iters if i.kind == "spatial"]
+            spatial = [i for i in block.iters if i.kind != "reduce"]
             fresh = tuple(IterVar(Var(i.name, i.var.dtype), i.begin, i.extent, i.kind) for i in spatial)
             mapping: dict[Var, Expr] = {a.var: b.var for a, b in zip(spatial, fresh, strict=True)}
             writes = tuple(
@@ -134,14 +168,50 @@ def _loop(loop: Loop, body: Stmt) -> Stmt:
     return For(loop.var, const(0), loop.extent, loop.annotation, body, tag, loop.pragmas)
 
 
-def _init_nest(placed: Placed, block: Block, loops: Sequence[Loop]) -> Stmt:
+def _placing(layout: Layout | None, turn: Var | None) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None:
+    """The stored indices of a logical point, in the copy `turn` of a tensor that has two."""
+    if turn is None:
+        return None if layout is None else layout.physical_indices
+    copy = turn
+    return lambda point: (copy, *(point if layout is None else layout.physical_indices(point)))
+
+
+def _first(nest: Stmt, loop: Loop) -> Stmt:
+    """The nest of a stage with two copies for the first iteration of the loop, in front of it."""
+    first = _moved(nest, loop.var, const(0))
+    known = isinstance(loop.extent, Const) and int(loop.extent.value) > 0
+    return first if known else If(less(0, loop.extent), first)
+
+
+def _next(nest: Stmt, loop: Loop) -> Stmt:
+    """The nest of a stage with two copies for the next iteration of the loop, if there is one."""
+    return If(less(loop.var + 1, loop.extent), _moved(nest, loop.var, loop.var + 1))
+
+
+def _moved(nest: Stmt, var: Var, value: Expr) -> Stmt:
+    """The nest with another value of a loop variable around it, and loop variables of its own."""
+    mapping: dict[Var, Expr] = {var: value}
+    fresh: dict[Var, Var] = {s.var: Var(s.var.name, s.var.dtype) for s in walk_stmt(nest) if isinstance(s, For)}
+    mapping.update(fresh)
+
+    def on_stmt(s: Stmt) -> Stmt:
+        return dataclasses.replace(s, var=fresh[s.var]) if isinstance(s, For) else s
+
+    def on_expr(e: Expr) -> Expr:
+        new = substitute(e, mapping)
+        return simplify(new) if new is not e and (new.dtype.is_integer or new.dtype.is_bool) else new
+
+    return rewrite_stmt(nest, expr=on_expr, stmt=on_stmt)
+
+
+def _init_nest(placed: Placed, block: Block, slots: tuple[Expr, ...], loops: Sequence[Loop]) -> Stmt:
     """The spatial loops among `loops` copied, with their annotations, around the init block."""
     copied = [(loop, Var(f"{loop.name}_init", loop.var.dtype)) for loop in loops if loop.kind == "spatial"]
     mapping: dict[Var, Expr] = {loop.var: var for loop, var in copied}
     spatial = [b for b, axis in zip(placed.bindings, placed.stage.axes, strict=True) if axis.kind == "spatial"]
     body: Stmt = dataclasses.replace(
         block,
-        bindings=tuple(substitute(b, mapping) for b in spatial),
+        bindings=tuple(substitute(b, mapping) for b in (*spatial, *slots)),
         predicate=substitute(placed.spatial_guard, mapping),
     )
     for loop, var in reversed(copied):
@@ -149,14 +219,16 @@ def _init_nest(placed: Placed, block: Block, loops: Sequence[Loop]) -> Stmt:
     return body
 
 
-def _prefetch_blocks(placed: Placed, block: Block, step: Prefetch, buffer: Buffer) -> list[Block]:
+def _prefetch_blocks(
+    placed: Placed, block: Block, slots: tuple[Expr, ...], step: Prefetch, buffer: Buffer
+) -> list[Block]:
     """For each read of the tensor, stored in `buffer`, a block that asks for the element read first in an iteration,
     further on in memory. It reads nothing: an address behind the end of the tensor is no access."""
     loops = placed.nest.loops
     first: dict[Var, Expr] = {loop.var: const(0) for loop in loops[placed.nest.position(step.loop) + 1 :]}
     iters = tuple(IterVar(Var(i.name, i.var.dtype), i.begin, i.extent, "opaque") for i in block.iters)
     rename: dict[Var, Expr] = {a.var: b.var for a, b in zip(block.iters, iters, strict=True)}
-    bindings = tuple(substitute(b, first) for b in placed.bindings)
+    bindings = tuple(substitute(b, first) for b in (*placed.bindings, *slots))
     guard = substitute(placed.guard, first)
     result = []
     for read in block.reads:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schedule.replay import axis_ranges, constant
+from schedule.replay import axis_ranges, ceildiv, constant
 from schedule.state import Loop, Stage
 from tensorir.arith import Analyzer
 from tensorir.arith.canonical import QUOTIENT, VAR, Atom, Linear
@@ -41,7 +41,7 @@ def required_domain(
     rank = len(stage.outputs[0].shape)
     ranges: list[Range | None] | None = None
     for user in users:
-        for read in _read_ranges(stage, user, fixed, rank, analyzer):
+        for read in read_ranges(stage, user, fixed, rank, analyzer):
             ranges = read if ranges is None else [_union(a, b, analyzer) for a, b in zip(ranges, read, strict=True)]
     domain: list[tuple[Expr, Expr]] = []
     may_leave: list[bool] = []
@@ -51,6 +51,8 @@ def required_domain(
         leaves = False
         if found is not None and _is_usable(found, fixed, axis, analyzer):
             begin, extent = analyzer.simplify(found.begin), analyzer.simplify(found.extent)
+            if number < len(stage.multiples) and stage.multiples[number] > 1:
+                extent = analyzer.simplify(ceildiv(extent, const(stage.multiples[number])) * stage.multiples[number])
             leaves = not (
                 analyzer.prove(less_equal(axis.begin, begin))
                 and analyzer.prove(less_equal(begin + extent, axis.begin + axis.extent))
@@ -60,7 +62,7 @@ def required_domain(
     return tuple(domain), tuple(may_leave)
 
 
-def _read_ranges(
+def read_ranges(
     stage: Stage, user: Placed, fixed: list[Var], rank: int, analyzer: Analyzer
 ) -> list[list[Range | None]]:
     """The range of each dimension that each read of `user` covers; None where nothing is known."""

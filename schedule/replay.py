@@ -232,8 +232,12 @@ def _finish(roots: tuple[Extent, ...], work: _Work) -> Nest:
 # ------------------------------------------------------------------------- ranges of axes when some loops stand still
 
 
-def axis_ranges(nest: Nest, fixed: Collection[Var]) -> dict[Var, tuple[Expr, Expr]]:
-    """(begin, extent) that each root variable covers while the loops of `fixed` stand still and the others run."""
+def axis_ranges(
+    nest: Nest, fixed: Collection[Var], exact: dict[Var, bool] | None = None
+) -> dict[Var, tuple[Expr, Expr]]:
+    """(begin, extent) that each root variable covers while the loops of `fixed` stand still and the others run. `exact`
+    takes in for each variable whether every value in between is met, whatever the other variables are."""
+    hits: dict[Var, bool] = {} if exact is None else exact
     still = {id(v) for v in fixed}
     zero, one = const(0), const(1)
     ranges: dict[Var, tuple[Expr, Expr]] = {}
@@ -242,16 +246,21 @@ def axis_ranges(nest: Nest, fixed: Collection[Var]) -> dict[Var, tuple[Expr, Exp
         is_still = id(loop.var) in still and constant(loop.extent) != 1
         ranges[loop.var] = (loop.var, one) if is_still else (zero, loop.extent)
         full[loop.var] = not is_still
+        hits[loop.var] = True
     for relation in reversed(nest.relations):
         if isinstance(relation, SplitRelation):
-            _split_range(relation, ranges, full)
+            _split_range(relation, ranges, full, hits)
         else:
-            _fuse_range(relation, ranges, full)
+            _fuse_range(relation, ranges, full, hits)
     return {r.var: ranges[r.var] for r in nest.roots}
 
 
-def _split_range(r: SplitRelation, ranges: dict[Var, tuple[Expr, Expr]], full: dict[Var, bool]) -> None:
+def _split_range(
+    r: SplitRelation, ranges: dict[Var, tuple[Expr, Expr]], full: dict[Var, bool], exact: dict[Var, bool]
+) -> None:
     full[r.parent] = full[r.outer] and full[r.inner]
+    whole_rows = full[r.inner] or constant(ranges[r.outer][1]) == 1
+    exact[r.parent] = exact[r.outer] and exact[r.inner] and whole_rows
     if full[r.parent]:
         ranges[r.parent] = (const(0), r.extent)
         return
@@ -265,9 +274,12 @@ def _split_range(r: SplitRelation, ranges: dict[Var, tuple[Expr, Expr]], full: d
     ranges[r.parent] = (outer_begin * r.factor + inner_begin, extent)
 
 
-def _fuse_range(r: FuseRelation, ranges: dict[Var, tuple[Expr, Expr]], full: dict[Var, bool]) -> None:
+def _fuse_range(
+    r: FuseRelation, ranges: dict[Var, tuple[Expr, Expr]], full: dict[Var, bool], exact: dict[Var, bool]
+) -> None:
     begin, extent = ranges[r.fused]
     zero, one = const(0), const(1)
+    exact[r.outer] = exact[r.inner] = exact[r.fused]
     full[r.outer] = full[r.inner] = full[r.fused]
     if full[r.fused]:
         ranges[r.outer], ranges[r.inner] = (zero, r.outer_extent), (zero, r.extent)
@@ -286,9 +298,11 @@ def _fuse_range(r: FuseRelation, ranges: dict[Var, tuple[Expr, Expr]], full: dic
             ranges[r.outer], ranges[r.inner] = (floordiv(begin, r.extent), one), (floormod(begin, r.extent), extent)
             return
         rows = (known - 2) // inner + 2
+        exact[r.outer] = exact[r.inner] = False
         ranges[r.outer], ranges[r.inner] = (floordiv(begin, r.extent), const(rows)), (zero, r.extent)
         full[r.inner] = True
         return
+    exact[r.outer] = exact[r.inner] = False
     rows_expr = simplify(floordiv(extent - 2 + r.extent, r.extent) + 1)
     ranges[r.outer], ranges[r.inner] = (floordiv(begin, r.extent), rows_expr), (zero, r.extent)
     full[r.inner] = True

@@ -123,11 +123,13 @@ class Inlined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtLoop:
-    """At the start of each iteration of `loop` of the stage that makes `target`."""
+    """At the start of each iteration of `loop` of the stage that makes `target`, for what is read there; with `after`
+    at the end of it, for what has become ready by then."""
 
     target: Tensor
     loop: Var
     call: Call
+    after: bool = False
 
 
 Place = AtRoot | Inlined | AtLoop
@@ -143,7 +145,8 @@ class Stage:
 
     `op` is what it computes now (caching rewrites it), `outputs` the tensors by which users and other operations name
     its results, `buffers` their storage (another scope), `layouts` the map from logical to stored indices (None: the
-    same). `roots` are the loop variables of `op.axes` and `op.reduce_axes`.
+    same). `roots` are the loop variables of `op.axes` and `op.reduce_axes`. `multiples` says to what each axis is
+    rounded up where it is computed; `double` is the call that keeps two copies of the storage in turn.
     """
 
     name: str
@@ -155,6 +158,8 @@ class Stage:
     is_output: bool
     history: tuple[Step, ...] = ()
     place: Place = ROOT
+    multiples: tuple[int, ...] = ()
+    double: Call | None = None
 
     @property
     def key(self) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tensorir.dtypes import DType
 from tensorir.errors import ExpressionError
-from tensorir.expr import Expr, Load, as_expr, load, node
+from tensorir.expr import Const, Expr, Load, as_expr, load, node
 
 SCOPES = ("global", "shared", "local", "register", "warp")
 """global: visible to all threads; shared: one per thread block; local: one per thread; register: one per thread with
@@ -48,6 +48,32 @@ class Buffer:
             if not index.dtype.is_integer:
                 raise ExpressionError(f"{self.name}: index {axis} is {index.dtype}, not an integer")
         return load(self, exprs)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class AlignedBuffer(Buffer):
+    """A buffer whose dimension `axis` has a stride of `offset` more than a multiple of `factor`; `shape` is enlarged so
+    that it has. A pass that changes the shape aligns it again."""
+
+    axis: int = 0
+    factor: int = 1
+    offset: int = 0
+
+    def with_shape(self, shape: tuple[Expr, ...]) -> AlignedBuffer | None:
+        """The buffer with `shape`, of which the dimension behind `axis` is enlarged; None if no size does it."""
+        inner = 1
+        for extent in shape[self.axis + 2 :]:
+            if not isinstance(extent, Const):
+                return None
+            inner *= int(extent.value)
+        size = shape[self.axis + 1]
+        if not isinstance(size, Const):
+            return None
+        for candidate in range(int(size.value), int(size.value) + self.factor):
+            if candidate * inner % self.factor == self.offset % self.factor:
+                padded = (*shape[: self.axis + 1], as_expr(candidate), *shape[self.axis + 2 :])
+                return AlignedBuffer(self.name, padded, self.dtype, self.scope, self.axis, self.factor, self.offset)
+        return None
 
 
 @node

@@ -8,13 +8,20 @@ from schedule.primitives import (
     compute_inline,
     compute_root,
     decompose_reduction,
+    double_buffer,
     fuse,
+    pad_dimension,
     parallel,
+    partition,
     pragma,
     prefetch,
     reorder,
+    reverse_compute_at,
+    reverse_compute_inline,
+    rfactor,
     set_scope,
     split,
+    storage_align,
     tile,
     transform_layout,
     unroll,
@@ -22,7 +29,8 @@ from schedule.primitives import (
 )
 
 __all__ = [
-    "bind", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root", "decompose_reduction", "fuse",
-    "parallel", "pragma", "prefetch", "reorder", "set_scope", "split", "tile", "transform_layout", "unroll",
-    "vectorize",
+    "bind", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root", "decompose_reduction",
+    "double_buffer", "fuse", "pad_dimension", "parallel", "partition", "pragma", "prefetch", "reorder",
+    "reverse_compute_at", "reverse_compute_inline", "rfactor", "set_scope", "split", "storage_align", "tile",
+    "transform_layout", "unroll", "vectorize",
 ]  # fmt: skip

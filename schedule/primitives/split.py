@@ -61,6 +61,15 @@ def require_positive(edit: Edit, loop: Loop, word: str, value: Any) -> int:
     return int(value)
 
 
+def require_positive_count(edit: Edit, word: str, value: Any) -> int:
+    """`value` as a positive integer that speaks of no loop."""
+    if isinstance(value, Const):
+        value = value.value
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or int(value) < 1:
+        edit.fail(f"the {word} must be an integer of at least 1, not {value!r}")
+    return int(value)
+
+
 def require_unannotated(edit: Edit, loop: Loop, verb: str) -> None:
     """A loop that was made parallel, vectorized, unrolled or bound keeps its shape."""
     edit.require(

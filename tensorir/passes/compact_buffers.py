@@ -13,7 +13,7 @@ hull is not found, or is no smaller, stays whole.
 
 from __future__ import annotations
 
-from tensorir.buffer import Buffer
+from tensorir.buffer import AlignedBuffer, Buffer
 from tensorir.expr import Expr, Load, Var
 from tensorir.passes.accesses import Access, bind_loops, collect_accesses
 from tensorir.passes.linear import Form, IndexScope
@@ -86,6 +86,9 @@ def _plan(
             begins.append(scope.to_expr(found[0], extent.dtype))
     if all(b is None for b in begins):
         return None
+    if isinstance(buffer, AlignedBuffer):
+        aligned = buffer.with_shape(tuple(shape))
+        return None if aligned is None else (aligned, tuple(begins))
     return Buffer(buffer.name, tuple(shape), buffer.dtype, buffer.scope), tuple(begins)
 
 

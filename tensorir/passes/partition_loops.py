@@ -9,6 +9,8 @@ loop variable, for every value of the loops inside, gives the places to split. W
 at each of them (at most three); with symbolic ones into before, main and after, the main part being where all guards
 hold. A parallel loop stays one loop, whose body chooses between an unguarded and a guarded copy.
 
+A pragma `partition` on a loop decides by itself: False leaves it whole, True splits even a short kernel.
+
 Code growth is bounded by `BUDGET` expression nodes a function, counted after unrolling. A short innermost
 reduction loop around unrolled copies is left alone: the copies decide most guards themselves, and its split parts would
 fall into one basic block, which costs registers.
@@ -95,10 +97,11 @@ class _Partition:
     def visit(self, s: Stmt) -> Stmt:
         if isinstance(s, For):
             with self.scope.inside(s.var, s.begin, s.extent):
-                if s.kind == "parallel":
+                hint = dict(s.pragmas).get("partition")
+                if s.kind == "parallel" and hint is not False:
                     body = self._versioned(self.visit(s.body), s)
                     return s if body is s.body else For(s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas)
-                guards = self._guards(s.body, s.var) if s.kind == "serial" else []
+                guards = self._guards(s.body, s.var) if s.kind == "serial" and hint is not False else []
                 parts = self._parts(s, guards) if guards else None
                 if parts is None:
                     body = self.visit(s.body)
@@ -207,7 +210,7 @@ class _Partition:
 
     def _parts(self, loop: For, guards: list[_Guard]) -> list[_Part] | None:
         """The parts of a serial loop; None to leave it whole."""
-        if _is_small_kernel(loop):
+        if _is_small_kernel(loop) and dict(loop.pragmas).get("partition") is not True:
             return None
         cost = _cost(loop.body)
         begin, size = self.scope.form(loop.begin), self.scope.form(loop.extent)
