@@ -200,13 +200,13 @@ def test_registers_keep_masks_that_are_seen() -> None:
     i = [Var("i") for _ in range(3)]
     bodies = [
         Store(acc, (i[0],), const(0.0)),
-        If(less(i[1], 5), Store(acc, (i[1],), acc[i[1]] + a[i[1]])),
+        If(less(i[1], 5), Store(acc, (i[1],), acc[i[1]] + a[i[1]] + 1.0)),
         Store(b, (i[2],), acc[i[2]]),
     ]
     nests = [For(v, const(0), const(8), "vectorized", s) for v, s in zip(i, bodies, strict=True)]
     func = Func("f", (a, b), (), Allocate(acc, seq(*nests)))
     done = unmask_registers(vectorize(func, MASKED))
-    assert "mask" in text(done)
+    assert "acc[ramp(0, 1, 8), mask=" in text(done)
     require_same_bits(func, done)
 
 
