@@ -106,7 +106,7 @@ def build_executable(
     share = context.opt_level >= 2
     start = time.perf_counter()
     nodes = list(kernel_nodes(graph, views=share))
-    calls: dict[Node, Any] = {n: group_call(n, lambda v, c=constants: v in c) for n, constants in nodes}
+    calls: dict[Node, Any] = {n: group_call(n, constants.__contains__) for n, constants in nodes}
     distinct = {call.spec.key(): call for call in calls.values()}
     made: dict[str, GraphKernel] = {}
     for number, (key, call) in enumerate(distinct.items()):

@@ -15,7 +15,7 @@ import numpy as np
 from graphir import dims
 from graphir.errors import InputError
 from graphir.plan import Plan
-from tensorir.expr import Expr, Var
+from tensorir.expr import Expr
 
 _READABLE = 0x101  # numpy's flags C_CONTIGUOUS and ALIGNED
 _WRITABLE = 0x501  # and WRITEABLE
@@ -98,7 +98,7 @@ class Door:
         values = dict(zip(self.symbols, sizes))
         for number, (array, axes) in enumerate(zip(arrays, self._axes)):
             for axis, (size, wanted) in enumerate(zip(array.shape, axes)):
-                if type(wanted) is not int and dims.evaluate(wanted, values) != size:
+                if isinstance(wanted, Expr) and dims.evaluate(wanted, values) != size:
                     expected = dims.evaluate(wanted, values)
                     known = ", ".join(f"{k} = {v}" for k, v in values.items())
                     self._wrong_size(number, axis, size, f"{dims.text(wanted)} = {expected} (with {known})")
@@ -175,6 +175,6 @@ class Door:
         )
 
 
-def _axis(d: Expr) -> int | Expr | Var:
+def _axis(d: Expr) -> int | Expr:
     known = dims.constant(d)
     return d if known is None else known

@@ -280,15 +280,18 @@ def from_symbol(
 ) -> Graph:
     """The graph of a network. `shapes` gives the shape of each variable, `params` the data of those that are constants;
     parameters made by the classical names and not in `params` are drawn from `seed`."""
-    outputs = list(net) if isinstance(net, (list, tuple)) else list(net.inputs) if net.op == "outputs" else [net]
+    if isinstance(net, Symbol):
+        outputs = [s for s in net.inputs if s is not None] if net.op == "outputs" else [net]
+    else:
+        outputs = list(net)
     building = _Building(dict(shapes or {}), dict(params or {}), np.random.default_rng(seed))
-    values = [building.value(s) for s in outputs if s is not None]
+    values = [building.value(s) for s in outputs]
     unused = [n for n in (*building.shapes, *building.params) if n not in building.seen]
     if unused:
         raise GraphError(
             f"the network has no variable called {unused[0]!r}", help=f"it has {', '.join(sorted(building.seen))}"
         )
-    return building.builder.finish(values, [s.name for s in outputs if s is not None])
+    return building.builder.finish(values, [s.name for s in outputs])
 
 
 @dataclass(slots=True)

@@ -65,7 +65,9 @@ class _Grouping:
             joined = False
             for value in dict.fromkeys(v for n in self.groups[self.group_of[node]] for v in n.operands):
                 feeder = self.maker.get(value)
-                if feeder is None or self.group_of[feeder] == self.group_of[node] or _stands_alone(feeder):
+                if feeder is None or self.group_of[feeder] == self.group_of[node]:
+                    continue
+                if _stands_alone(feeder) and not _is_control_flow(feeder):
                     continue
                 reason = self.join(self.group_of[feeder], node, value)
                 if reason is None:
@@ -203,6 +205,11 @@ class _Grouping:
 def _stands_alone(node: Node) -> bool:
     """Views need no kernel, graph ops are instructions of the plan; neither joins a group."""
     return node.op in GRAPH_OPS or get_op(node.op).view or node_kind(node) == "opaque"
+
+
+def _is_control_flow(node: Node) -> bool:
+    """True for a node with graphs of its own other than a group."""
+    return bool(node.subgraphs) and node.op != "group"
 
 
 def _ordered(nodes: list[Node]) -> list[Node]:

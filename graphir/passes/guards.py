@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from graphir import dims
-from graphir.ir import Node, Value
+from graphir.ir import GRAPH_OPS, Node, Value
 from graphir.kinds import is_training, logical_compute, node_kind
 from tensorir.expr import Call
 from tensorir.te import ComputeOp, collect_operations
@@ -200,6 +200,8 @@ def _is_large(v: Value, like: Value) -> bool:
 
 
 def _is_costly(node: Node) -> bool:
+    if node.op in GRAPH_OPS:
+        return False
     for op in collect_operations(logical_compute(node)[1]):
         if isinstance(op, ComputeOp) and any(isinstance(e, Call) for b in op.bodies for e in walk_expr(b)):
             return True

@@ -57,8 +57,8 @@ def _bindings(graph: Graph, shapes: Mapping[str, Sequence[Any]]) -> dict[str, Ex
 def _infer(graph: Graph, values: Mapping[str, Expr], given: Sequence[tuple[Expr, ...]] | None) -> Graph:
     builder = GraphBuilder(graph.name, [s for s in graph.symbols if s.name not in values])
     for e in values.values():
-        for v in dims.symbols_of(e):
-            builder.symbols.setdefault(v.name, Symbol(v.name))
+        for symbol in dims.symbols_of(e):
+            builder.symbols.setdefault(symbol.name, Symbol(symbol.name))
     new: dict[Value, Value] = {}
     changed = False
     for number, v in enumerate(graph.inputs):

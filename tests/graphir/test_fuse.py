@@ -105,16 +105,23 @@ def refusals() -> dict[str, tuple[Graph, dict[str, object]]]:
     for _ in range(30):
         [y] = b.add("relu", [y])
     made["size"] = (b.finish([y]), {})
+    b = GraphBuilder()
+    inner = GraphBuilder("branch")
+    y = inner.input("inside", (3,))
+    branch = inner.finish([inner.add("exp", [y])[0]], ["e"])
+    x = b.input("x", (3,))
+    [chosen] = b.add("if", [b.input("k", (), "bool"), x], subgraphs=(branch, branch))
+    made["control_flow"] = (b.finish([b.add("relu", [chosen])[0]]), {})
     made["profile"] = (nt.from_symbol(sym.relu(conv), shapes=shapes), {"only_nodes": frozenset({"other"})})
     return made
 
 
-@pytest.mark.parametrize("name", [g.name for g in GUARDS if g.name != "control_flow"])
+@pytest.mark.parametrize("name", [g.name for g in GUARDS])
 def test_each_guard_refuses_with_its_reason_and_can_be_turned_off(name: str) -> None:
     graph, options = refusals()[name]
     found, log = fused(graph, **options)
     assert any(f"[{name}]" in line for line in log), "\n".join(log)
-    if name in ("shapes", "outputs", "training"):
+    if name in ("shapes", "outputs", "training", "control_flow"):
         return  # what remains is refused since one kernel cannot do it
     loose, log = fused(graph, disabled=frozenset({name}), **options)
     assert not any(f"[{name}]" in line for line in log)
