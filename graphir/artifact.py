@@ -36,7 +36,7 @@ from graphir.groups import GraphKernel
 from graphir.ir import Graph
 from graphir.plan import Launch, Plan
 from graphir.plan_json import plan_from_json, plan_json
-from graphir.stored import KernelAbi, StoredGroup, StoredKernel, abi_of
+from graphir.stored import KernelAbi, StoredGroup, StoredKernel, abi_of, vector_bits_of
 from graphir.tensor_file import TensorFileError, read_tensors, tensor_file
 from targets.llvm.machine import machine_of, require_runnable
 from targets.llvm.runtime import CONTEXT_FIELDS, CONTEXT_LLVM_TYPE
@@ -179,6 +179,7 @@ def _add_kernels(members: _Members, plan: Plan) -> list[dict[str, Any]]:
                 "implementation": k.group.implementation,
                 "config": str(k.group.config),
                 "spills": kernel.spills,
+                "vector_bits": vector_bits_of(kernel),
             }
         )
         objects.append(kernel.object)
@@ -406,9 +407,10 @@ def _kernels(facts: Sequence[dict[str, Any]], objects: bytes) -> tuple[GraphKern
         dims = tuple(map(int, f["dims"]))
         if len(dims) != abi.sizes:
             raise ValueError(f"{f['name']} does not say where its dimensions come from")
-        kernel = StoredKernel(str(f["symbol"]), objects[begin : begin + size], abi, int(f["spills"]))
+        code = objects[begin : begin + size]
+        kernel = StoredKernel(str(f["symbol"]), code, abi, int(f["spills"]), int(f["vector_bits"]))
         group = StoredGroup(kernel, str(f["implementation"]), str(f["config"]))
-        made.append(GraphKernel(str(f["name"]), group, dims, ""))  # type: ignore[arg-type]
+        made.append(GraphKernel(str(f["name"]), group, dims, ""))
     return tuple(made)
 
 

@@ -6,6 +6,7 @@ known from what (the cache knows the group; an artifact holds machine code only)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,14 +42,16 @@ class KernelAbi:
         return KernelAbi(int(data["buffers"]), int(data["sizes"]), externs)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StoredKernel:
-    """Machine code of a kernel. `spills` was counted when it was compiled."""
+    """Machine code of a kernel. `spills` and `vector_bits` were read off its assembly when it was compiled; `again`
+    compiles its group anew."""
 
     symbol: str
     object: bytes
     abi: KernelAbi
     spills: int
+    vector_bits: int = 0
     again: Callable[[], CompiledGroup] | None = None
     _made: list[CompiledGroup] = field(default_factory=list)
 
@@ -110,3 +113,18 @@ def abi_of(kernel: Any) -> KernelAbi:
         return kernel.abi
     signatures = extern_signatures(kernel.func)
     return KernelAbi(len(kernel.func.params), len(kernel.func.dims), tuple(signatures[e] for e in kernel.externs))
+
+
+def vector_bits_of(kernel: Any) -> int:
+    """The widest vectors that a kernel computes with, in bits; 0 for scalar code only."""
+    if isinstance(kernel, StoredKernel):
+        return kernel.vector_bits
+    return widest_vectors(kernel.assembly)
+
+
+_WIDTHS = ((512, r"%zmm\d"), (256, r"%ymm\d"), (128, r"(?m)^\s+v?\w+p[sd]\s.*%xmm\d|\b[vq]\d+\.\d+[bhsd]\b"))
+
+
+def widest_vectors(assembly: str) -> int:
+    """The widest vectors in assembly text, in bits."""
+    return next((bits for bits, pattern in _WIDTHS if re.search(pattern, assembly)), 0)

@@ -5,6 +5,7 @@ A test that asks for a model which cannot be had fails; it is never skipped.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,8 @@ import numpy as np
 import pytest
 
 from tests.models import zoo
+
+os.environ["NESTOR_CACHE"] = "off"  # what a test sees is compiled now; tests of the cache name a folder of their own
 
 
 @pytest.fixture(scope="session")

@@ -19,10 +19,13 @@ from typing import NoReturn
 import typer
 
 from nestor.cli.bench import bench
+from nestor.cli.cache import cache
 from nestor.cli.check import check
 from nestor.cli.compile import compile_model
 from nestor.cli.demo import demo
 from nestor.cli.doctor import doctor
+from nestor.cli.ops import ops
+from nestor.cli.profile import profile
 from nestor.cli.run import run
 from nestor.cli.show import show
 from tensorir.errors import UserError
@@ -43,8 +46,11 @@ app.command("compile")(compile_model)
 app.command("run")(run)
 app.command("check")(check)
 app.command("bench")(bench)
+app.command("profile")(profile)
 app.command("show")(show)
+app.command("ops")(ops)
 app.command("doctor")(doctor)
+app.add_typer(cache, name="cache")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
