@@ -20,11 +20,11 @@ from graphir import dims
 from graphir.builder import GraphBuilder
 from graphir.errors import GraphError, ModelError, ShapeError, UnsupportedError
 from graphir.frontends.onnx.load import load_model
-from graphir.frontends.onnx.registry import converters
+from graphir.frontends.onnx.registry import Refined, converters
 from graphir.ir import Graph, Value
 from tensorir.dtypes import dtype_of
 from tensorir.errors import UserError
-from tensorir.expr import Expr
+from tensorir.expr import Expr, Var
 from tensorir.origin import Origin
 from topi.op import Attribute, Fixed, InputValue, Onnx, Op
 from topi.registry import find_onnx
@@ -56,9 +56,13 @@ def from_onnx(
             missing=missing,
             help="define them with @nt.op, or export the model without them; `nestor ops` lists what there is",
         )
-    return _Importer(_opsets(loaded), GraphBuilder(loaded.graph.name or "main")).model(
-        loaded, shapes or {}, params or {}
-    )
+    fixed: dict[str, int] = {}
+    while True:
+        importer = _Importer(_opsets(loaded), GraphBuilder(loaded.graph.name or "main"))
+        try:
+            return importer.model(loaded, shapes or {}, params or {}, fixed)
+        except Refined as found:
+            fixed[found.symbol] = found.size
 
 
 def unsupported(model: Any) -> dict[str, list[str]]:
@@ -175,7 +179,11 @@ class _Importer:
     # -- the pieces of a model
 
     def model(
-        self, model: onnx.ModelProto, shapes: Mapping[str, Sequence[Any]], params: Mapping[str, np.ndarray]
+        self,
+        model: onnx.ModelProto,
+        shapes: Mapping[str, Sequence[Any]],
+        params: Mapping[str, np.ndarray],
+        fixed: Mapping[str, int],
     ) -> Graph:
         graph = model.graph
         names = [v.name for v in graph.input]
@@ -192,7 +200,7 @@ class _Importer:
             if info.name in given:
                 self.scope[info.name] = self.builder.constant(np.asarray(given.pop(info.name)), info.name)
                 continue
-            self.input(info, shapes.get(info.name))
+            self.input(info, shapes.get(info.name), fixed)
         if given:
             raise ModelError(
                 f"params: the model has no input or initialiser called {next(iter(given))!r}",
@@ -211,7 +219,7 @@ class _Importer:
         if graph.sparse_initializer:
             raise ModelError("the model has sparse initialisers, which Nestor does not read", help="export them dense")
 
-    def input(self, info: onnx.ValueInfoProto, wanted: Sequence[Any] | None) -> None:
+    def input(self, info: onnx.ValueInfoProto, wanted: Sequence[Any] | None, known: Mapping[str, int]) -> None:
         import onnx
 
         kind = info.type.WhichOneof("value")
@@ -245,6 +253,7 @@ class _Importer:
                     f"shapes: dimension {axis} of the input {info.name} is {fixed} in the model, not {size}"
                 )
             shape[axis] = dims.symbol(size) if isinstance(size, str) else size
+        shape = [known.get(d.name, d) if isinstance(d, Var) else d for d in shape]
         self.scope[info.name] = self.builder.input(info.name, shape, dtype)
 
     def nodes(self, graph: onnx.GraphProto) -> None:

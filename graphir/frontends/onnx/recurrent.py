@@ -17,10 +17,10 @@ from graphir import dims
 from graphir.builder import GraphBuilder
 from graphir.errors import UnsupportedError
 from graphir.frontends.onnx.control_flow import add_loop, always, body_importer
-from graphir.frontends.onnx.registry import converter
+from graphir.frontends.onnx.registry import Refined, converter
 from graphir.ir import Value
 from tensorir import dtypes
-from tensorir.expr import Expr
+from tensorir.expr import Expr, Var
 
 if TYPE_CHECKING:
     from graphir.frontends.onnx.importer import OnnxNode, _Importer
@@ -109,6 +109,8 @@ def _initial(importer: _Importer, state: Value | None, d: int, batch: Expr, hidd
         first = _part(importer, state, d)
         if dims.same(first.shape[0], batch):
             return first
+        if (size := dims.constant(first.shape[0])) is not None and isinstance(batch, Var):
+            raise Refined(batch.name, size)
         return importer.builder.add("expand", [first], {"shape": (batch, hidden)})[0]
     size = dims.constant(batch)
     if size is not None:

@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphir.frontends.onnx.importer import OnnxNode, _Importer
 
+class Refined(Exception):
+    """A node fits only where a symbol has one size: the import starts again with it fixed."""
+
+    def __init__(self, symbol: str, size: int) -> None:
+        super().__init__(f"{symbol} is {size}")
+        self.symbol = symbol
+        self.size = size
+
+
 Converter = Callable[["_Importer", "OnnxNode"], Any]
 _CONVERTERS: dict[tuple[str, str], Converter] = {}
 
