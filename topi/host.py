@@ -1,4 +1,4 @@
-"""Host functions of ops that no loop nest serves well: sorting, scattering to computed places. Called by the name
+"""Host functions of ops that no loop nest serves well: scattering to computed places. Called by the name
 "topi.host:function" with whole numpy arrays, operands first, then results to be written.
 
 Attributes come as 0-d int64 arrays.
@@ -90,15 +90,3 @@ def scatter_nd_max(data: Array, indices: Array, updates: Array, out: Array) -> N
 def scatter_nd_min(data: Array, indices: Array, updates: Array, out: Array) -> None:
     """`scatter_nd_none`, keeping the smaller."""
     _scatter_nd("min", data, indices, updates, out)
-
-
-def topk(x: Array, axis: Array, largest: Array, values: Array, indices: Array) -> None:
-    """The k largest (or smallest) elements along `axis` in order, and their places; of equals the lower index first,
-    NaN is larger than any number."""
-    place, count = int(axis), x.shape[int(axis)]
-    if largest:
-        order = count - 1 - np.flip(np.argsort(np.flip(x, place), place, kind="stable"), place)
-    else:
-        order = np.argsort(x, place, kind="stable")
-    indices[...] = np.take(order, np.arange(indices.shape[place]), place)
-    values[...] = np.take_along_axis(x, indices, place)

@@ -189,10 +189,14 @@ class Op:
         in_place: Sequence[int] = (),
         scale: ScaleRule | None = None,
         training: bool = False,
+        bounded: Sequence[Onnx] = (),
     ) -> None:
         self.name = name
         self.compute = compute
         self.onnx = tuple(onnx)
+        self.bounded = tuple(bounded)
+        """ONNX operators whose results have a size that the data decide: the op's results have the largest size, the
+        last one says how many elements hold. `find_onnx` leaves them out: a graph would have to define symbols."""
         self.view = view
         """The result has the elements of operand 0 in the same order: it may share its memory."""
         self.in_place = tuple(in_place)
@@ -295,12 +299,15 @@ def op(
     in_place: Sequence[int] = (),
     scale: ScaleRule | None = None,
     training: bool = False,
+    bounded: Sequence[Onnx] = (),
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: makes and registers the op `name` from its compute. A second definition replaces the first, so that a
     notebook cell can be run again."""
 
     def make(compute: Callable[..., Any]) -> Op:
-        made = Op(name, compute, onnx=onnx, view=view, in_place=in_place, scale=scale, training=training)
+        made = Op(
+            name, compute, onnx=onnx, view=view, in_place=in_place, scale=scale, training=training, bounded=bounded
+        )
         _OPS[name] = made
         return made
 

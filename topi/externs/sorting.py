@@ -1,6 +1,6 @@
-"""Sorting rows: a stable merge sort of places, by which sort, argsort, top-k and unique are made.
+"""Sorting rows: a stable merge sort of places, by which sort, top-k and unique are made.
 
-Arrays are viewed as (before, axis, after), whatever their rank. NaN is larger than any number, as in numpy.
+NaN is larger than any number, as in numpy.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ def _order(row: Array, places: Array, spare: Array, descending: bool) -> None:
 
 
 @compiled
-def sort(x: Array, descending: Array, values: Array, indices: Array) -> None:
-    """Sorts (before, axis, after) arrays along the middle axis; `indices` are the old places."""
-    before, count, after = x.shape
-    down = descending[()] != 0
-    row = np.empty(count, x.dtype)
-    places = np.empty(count, np.int64)
-    spare = np.empty(count, np.int64)
+def topk(x: Array, axis: Array, largest: Array, values: Array, indices: Array) -> None:
+    """The first elements along an axis in sorted order, as many as `values` has, and their places."""
+    place = axis[()]
+    before, after = 1, 1
+    for d in range(x.ndim):
+        if d < place:
+            before *= x.shape[d]
+        if d > place:
+            after *= x.shape[d]
+    count, wanted = x.shape[place], values.shape[place]
+    if wanted > count:
+        raise ValueError("k is more than the axis has elements")
+    source = x.reshape((before, count, after))
+    best, at = values.reshape((before, wanted, after)), indices.reshape((before, wanted, after))
+    row, places, spare = np.empty(count, x.dtype), np.empty(count, np.int64), np.empty(count, np.int64)
     for b in range(before):
         for a in range(after):
             for i in range(count):
-                row[i] = x[b, i, a]
-            _order(row, places, spare, down)
-            for i in range(values.shape[1]):
-                values[b, i, a] = row[places[i]]
-                indices[b, i, a] = places[i]
-
-
-@compiled
-def topk(x: Array, largest: Array, values: Array, indices: Array) -> None:
-    """The first elements of the sorted middle axis, as many as `values` has."""
-    if values.shape[1] > x.shape[1]:
-        raise ValueError("k is more than the axis has elements")
-    sort(x, largest, values, indices)
+                row[i] = source[b, i, a]
+            _order(row, places, spare, largest[()] != 0)
+            for i in range(wanted):
+                best[b, i, a] = row[places[i]]
+                at[b, i, a] = places[i]
 
 
 @compiled

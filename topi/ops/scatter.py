@@ -1,4 +1,4 @@
-"""Scattering updates into a tensor, and the k largest elements: work of the host on whole tensors."""
+"""Scattering updates into a tensor: work of the host on whole tensors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tensorir import dtypes, te
-from tensorir.expr import Const, as_expr, const
+from tensorir.expr import const
 from tensorir.te import Tensor
-from topi.op import Onnx, OpError, attribute, input_value, op
+from topi.op import Onnx, OpError, attribute, op
 from topi.ops.shape import normalize_axis
 
 REDUCTIONS = ("none", "add", "mul", "max", "min")
@@ -95,48 +95,3 @@ def _scatter_nd(data: Any, indices: Any, updates: Any, *, reduction: str = "none
 
 for _reduction in REDUCTIONS:
     scatter_nd.case([(5, 7, 3), (4, 2), (4, 3)], ["float32", "int64", "float32"], low=-4, high=4, reduction=_reduction)
-
-
-@op(
-    "topk",
-    onnx=[
-        Onnx("TopK", 1, {"k": attribute("k"), "axis": attribute("axis", -1)}),
-        Onnx("TopK", 10, {"k": input_value(1), "axis": attribute("axis", -1)}, inputs=(0,)),
-        Onnx(
-            "TopK", 11,
-            {"k": input_value(1), "axis": attribute("axis", -1), "largest": attribute("largest", 1, bool)},
-            inputs=(0,),
-        ),
-    ],
-)  # fmt: skip
-def topk(x: Tensor, /, *, k: Any, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
-    """The k largest (or smallest) elements along an axis in order, and their int64 indices: of equals the lower one
-    first, NaN larger than any number."""
-    place = normalize_axis("topk", axis, len(x.shape))
-    count = as_expr(k[0] if isinstance(k, tuple) else k)
-    extent = x.shape[place]
-    if isinstance(count, Const) and isinstance(extent, Const) and int(count.value) > int(extent.value):
-        raise OpError(f"topk: k is {count.value} but axis {axis} has {extent.value} elements")
-    shape = (*x.shape[:place], count, *x.shape[place + 1 :])
-    made: tuple[Tensor, Tensor] = te.extern(
-        [(shape, x.dtype), (shape, dtypes.int64)], [x, _number(place, "axis"), _number(int(largest), "largest")],
-        "topi.host:topk", name="topk",
-    )  # fmt: skip
-    return made
-
-
-@topk.reference
-def _topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> Any:
-    rows = np.moveaxis(x, axis, -1)
-    values = np.empty((*rows.shape[:-1], k), x.dtype)
-    places = np.empty(values.shape, np.int64)
-    for point in np.ndindex(*rows.shape[:-1]):
-        row = rows[point]
-        order = sorted(range(len(row)), key=lambda i: (-row[i] if largest else row[i], i))[:k]
-        values[point], places[point] = row[order], order
-    return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
-
-
-topk.case([(3, 37)], k=5)
-topk.case([(6, 5)], "int32", k=3, axis=0, largest=False, low=0, high=3)
-topk.case([(2, 9, 3)], "float32", k=9, axis=1)
