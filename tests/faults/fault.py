@@ -5,7 +5,8 @@
         ...
 
 The function's source is taken, `old` (which stands in it exactly once) replaced by `new`, compiled in the module of the
-function, and its code object exchanged, so that every reference to the function, in tables too, has the fault.
+function, and its code object exchanged, so that every reference to the function, in tables too, has the fault. The
+cache on disk is off meanwhile.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ import __future__
 
 import importlib
 import inspect
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
+from unittest import mock
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,8 @@ def seeded(fault: Fault) -> Iterator[None]:
     forget()
     function.__code__ = wrong
     try:
-        yield
+        with mock.patch.dict(os.environ, {"NESTOR_CACHE": "off"}):
+            yield
     finally:
         function.__code__ = right
         forget()
@@ -76,9 +81,9 @@ def forget() -> None:
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in ("tensorir", "schedule", "topi", "graphir"):
             for thing in list(vars(module).values()):
-                clear = getattr(thing, "cache_clear", None)
-                if clear is not None and getattr(thing, "__module__", "") == name and name not in _KEPT:
-                    clear()
+                if isinstance(thing, _CACHED) and thing.__module__ == name and name not in _KEPT:
+                    thing.cache_clear()
 
 
+_CACHED = type(cache(len))
 _KEPT = ("tensorir.dtypes", "tensorir.parser", "topi.registry")

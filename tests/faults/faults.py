@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tensorir import dtypes
+from tests.faults import graphs as g
 from tests.faults import programs as p
 from tests.faults.fault import Fault
+from tests.graphir import test_arena, test_passes
 
 _PASSES = "tensorir.passes"
 _LLVM = "targets.llvm"
@@ -503,4 +505,77 @@ OPERATORS = (
     ),
 )
 
-FAULTS = (*SCHEDULE, *LOWERING, *ARITHMETIC, *CODE, *OPERATORS)
+GRAPHS = (
+    Fault(
+        "a batch norm is folded without its epsilon",
+        "graphir.passes.fold_scales:_Folding.scale_and_shift",
+        'self.add("add", [variance, epsilon], node)',
+        "variance",
+        (g.small_variance,),
+    ),
+    Fault(
+        "the mean of a folded batch norm is added",
+        "graphir.passes.fold_scales:_Folding.scale_and_shift",
+        'self.add("subtract", [beta, ',
+        'self.add("add", [beta, ',
+        (g.small_variance,),
+    ),
+    Fault(
+        "two transposes are joined in the wrong order",
+        "graphir.passes.simplify:_transposes",
+        "tuple(first[a] for a in axes)",
+        "tuple(axes[a] for a in first)",
+        (g.transposes,),
+    ),
+    Fault(
+        "x - (-0.0) is taken for x",
+        "graphir.passes.simplify:_neutral",
+        'if node.op == "subtract" and',
+        "if False and",
+        (g.signed_zeros, test_passes.test_simplify_neutral_constants_and_what_it_must_leave),
+    ),
+    Fault(
+        "nodes that differ in an attribute are taken for one",
+        "graphir.passes.common:common_nodes",
+        "tuple((k, attr_text(v)) for k, v in made.attrs)",
+        "()",
+        (g.same_ops_apart,),
+    ),
+    Fault(
+        "memory is given away while its value is still read (a stale alias)",
+        "graphir.plan:_Planner.use",
+        "c.end = max(c.end, self.position)",
+        "pass",
+        (g.live_values,),
+    ),
+    Fault(
+        "a result is written in place of a value that is read later",
+        "graphir.plan:_Planner.in_place",
+        "last.get(root[x], -1) == index and ",
+        "",
+        (g.live_values, g.both_operands),
+    ),
+    Fault(
+        "blocks of the arena that meet at one instruction share their bytes",
+        "graphir.arena:_place",
+        "for j in placed if _meet(blocks[i], blocks[j])",
+        "for j in placed if _meet(blocks[i], blocks[j]) and blocks[j].end != blocks[i].start",
+        (test_arena.test_blocks_alive_together_never_overlap, g.live_values),
+    ),
+    Fault(
+        "concat takes elements from the wrong offset",
+        "topi.ops.shape:concat.compute",
+        "point[place] - start",
+        "point[place] - start * 0",
+        (g.concat,),
+    ),
+    Fault(
+        "a mean over a window counts the padding",
+        "topi.ops.pool:_count",
+        "if include_pad:",
+        "if True:",
+        (g.padded_mean,),
+    ),
+)
+
+FAULTS = (*SCHEDULE, *LOWERING, *ARITHMETIC, *CODE, *OPERATORS, *GRAPHS)

@@ -37,6 +37,7 @@ def kernels_of(monkeypatch: pytest.MonkeyPatch, compile_model: Callable[[], Any]
         return kernel
 
     monkeypatch.setattr(graphir.compile, "kernel_of", recording)
+    monkeypatch.setenv("NESTOR_CACHE", "off")
     compile_model()
     return seen
 
