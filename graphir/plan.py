@@ -438,6 +438,7 @@ class _Planner:
             made_going = memory(next_going.nbytes, next_going.name)
             back.append(("copy", made_going, condition, next_going.nbytes))
         targets.append(made_going if made_going is not None else memory(next_going.nbytes, next_going.name))
+        given.setdefault(inner_going, targets[0])  # a body that hands its condition on
         for place, state in enumerate(states):
             v = sub.outputs[1 + place]
             if v is sub.inputs[2 + place]:

@@ -1,7 +1,7 @@
 """A plan as JSON and back: numbers, names and dimension texts only.
 
     {"name", "values": [...], "inputs": [value], "outputs", "output_names", "symbols", "constants": [[value, tensor]],
-     "arena", "places", "steps": [{"launch": kernel, "slots": [...], "dims": [...], "node": {...}}, ...]}
+     "arena", "places", "slices", "steps": [{"launch": kernel, "slots": [...], "dims": [...], "node": {...}}, ...]}
 
 A value is {"name", "shape", "dtype", "layout"?, "content"?}, a slot [kind, number], a dimension a number or its text.
 What is read is checked: every number lies in its range, every step has its operands.

@@ -81,9 +81,47 @@ def _branch() -> bytes:
     )
 
 
+def _loop() -> bytes:
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "x"], ["w"]),
+            helper.make_node("Identity", ["c"], ["again"]),
+            helper.make_node("Mul", ["w", "w"], ["scan"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, [3]),
+        ],
+        [
+            helper.make_tensor_value_info("again", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("w", TensorProto.FLOAT, [3]),
+            helper.make_tensor_value_info("scan", TensorProto.FLOAT, [3]),
+        ],
+    )
+    return _onnx(
+        [helper.make_node("Loop", ["n", "", "x"], ["y", "z"], body=body)],
+        {"x": (TensorProto.FLOAT, [3])},
+        {"y": (TensorProto.FLOAT, [3]), "z": (TensorProto.FLOAT, [4, 3])},
+        n=np.int64(4),
+    )
+
+
+def _sort() -> bytes:
+    return _onnx(
+        [helper.make_node("TopK", ["x", "k"], ["y", "i"])],
+        {"x": (TensorProto.FLOAT, [4, 7])},
+        {"y": (TensorProto.FLOAT, [4, 3]), "i": (TensorProto.INT64, [4, 3])},
+        k=np.array([3], np.int64),
+    )
+
+
 MODELS: dict[str, tuple[Callable[[], bytes], list[dict[str, np.ndarray]]]] = {
     "dense": (_dense, [{"x": np.random.default_rng(n).standard_normal((n, 7), np.float32)} for n in (1, 4, 9)]),
     "conv": (_conv, [{"x": np.random.default_rng(1).standard_normal((1, 3, 8, 9), np.float32)}]),
+    "loop": (_loop, [{"x": np.array([1, -2, 3], np.float32)}]),
+    "sort": (_sort, [{"x": np.random.default_rng(3).standard_normal((4, 7), np.float32)}]),
     "branch": (_branch, [{"c": np.array(c), "x": np.array([1, 2, 3], np.float32)} for c in (True, False)]),
 }
 
