@@ -74,6 +74,10 @@ for _name in (
 register(Intrinsic("pow", 2, NUMBERS, _same))
 
 
+register(Intrinsic("pack4", 4, ("int", "uint"), lambda t, *_: dtypes.uint32.with_lanes(t.lanes)))
+register(Intrinsic("dot4_i8", 3, ("int", "uint"), lambda t, *_: dtypes.int32.with_lanes(t.lanes)))
+
+
 def call(name: str, *args: Any) -> Expr:
     """A call of the intrinsic `name`, checked against the table. Raises `ExpressionError`."""
     entry = INTRINSICS[name]
@@ -159,3 +163,24 @@ register(Intrinsic("reinterpret", 1, NUMBERS, _same))
 register(Intrinsic("address", 1, ("bool", *NUMBERS), lambda t: dtypes.uint64))
 register(Intrinsic("prefetch", 1, ("bool", *NUMBERS), lambda t: dtypes.int32, None, True))
 register(Intrinsic("barrier", 0, (), lambda: dtypes.int32, None, True))
+
+
+def pack4(a: Any, b: Any, c: Any, d: Any) -> Expr:
+    """Four values of one 8-bit type as the bytes of a uint32, `a` the lowest."""
+    operands = tuple(as_expr(x) for x in (a, b, c, d))
+    if any(x.dtype.bits != 8 or x.dtype.is_bool or x.dtype != operands[0].dtype for x in operands):
+        found = ", ".join(str(x.dtype) for x in operands)
+        raise ExpressionError(f"pack4: takes four values of one 8-bit type, not {found}")
+    return call("pack4", *operands)
+
+
+def dot4_i8(total: Any, a: Any, b: Any) -> Expr:
+    """`total` (int32) plus the products of the four uint8 in `a` with the four int8 in `b` (both packed as uint32 by
+    `pack4`); exact but for int32 wrapping, the same on every target."""
+    operands = (as_expr(total), as_expr(a), as_expr(b))
+    for operand, wanted in zip(operands, (dtypes.int32, dtypes.uint32, dtypes.uint32), strict=True):
+        if operand.dtype.element != wanted:
+            raise ExpressionError(
+                f"dot4_i8: takes int32, uint32 and uint32, not {operand.dtype}", help="pack bytes with te.pack4"
+            )
+    return call("dot4_i8", *operands)

@@ -418,6 +418,23 @@ _INTRINSICS: dict[str, Callable[..., Any]] = {
     "isinf": lambda t, x: x in (INF, -INF),
 }
 
+
+def pack4(a: int, b: int, c: int, d: int) -> int:
+    """Four 8-bit values as the bytes of a uint32, the first the lowest."""
+    return (a & 255) | (b & 255) << 8 | (c & 255) << 16 | (d & 255) << 24
+
+
+def dot4_i8(total: int, a: int, b: int) -> int:
+    """`total` plus the dot product of four unsigned bytes with four signed ones, wrapped to int32."""
+    for shift in (0, 8, 16, 24):
+        y = b >> shift & 255
+        total += (a >> shift & 255) * (y - 256 if y > 127 else y)
+    return (total + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
+
+
+_INTRINSICS["pack4"] = lambda t, *x: pack4(*x)
+_INTRINSICS["dot4_i8"] = lambda t, *x: dot4_i8(*x)
+
 PRIMITIVES = frozenset((*_INTRINSICS, "reinterpret", "address", "prefetch", "barrier"))
 """The intrinsics that are not expressions over others."""
 

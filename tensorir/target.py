@@ -179,7 +179,7 @@ CPUS: dict[str, tuple[str, frozenset[str]]] = {
     "haswell": ("x86_64", _V3),
     "broadwell": ("x86_64", _V3),
     "skylake": ("x86_64", _V3),
-    "alderlake": ("x86_64", _V3),
+    "alderlake": ("x86_64", _V3 | {"avxvnni"}),
     "skylake-avx512": ("x86_64", _V4),
     "cascadelake": ("x86_64", _VNNI),
     "cooperlake": ("x86_64", _VNNI | {"avx512bf16"}),

@@ -64,6 +64,7 @@ from tensorir.intrinsics import (
     ceil,
     cos,
     cosh,
+    dot4_i8,
     erf,
     exp,
     exp2,
@@ -74,6 +75,7 @@ from tensorir.intrinsics import (
     log,
     log1p,
     log2,
+    pack4,
     pow_,
     reinterpret,
     rsqrt,
@@ -99,10 +101,10 @@ from tensorir.visit import free_vars, substitute, walk_expr
 __all__ = [
     "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "Tensor", "abs", "acos", "acosh", "all", "any", "argmax",
     "argmin", "asin", "asinh", "atan", "atanh", "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh",
-    "create_func", "equal", "erf", "exp", "exp2", "expm1", "extern", "floor", "floordiv", "floormod", "fma",
+    "create_func", "dot4_i8", "equal", "erf", "exp", "exp2", "expm1", "extern", "floor", "floordiv", "floormod", "fma",
     "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not",
-    "logical_or", "max", "max_value", "maximum", "min", "min_value", "minimum", "not_equal", "placeholder", "pow_",
-    "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt", "sum",
+    "logical_or", "max", "max_value", "maximum", "min", "min_value", "minimum", "not_equal", "pack4", "placeholder",
+    "pow_", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt", "sum",
     "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
 ]  # fmt: skip
 

@@ -336,5 +336,37 @@ def reinterpret(w: FunctionWriter, value: str, source: DType, result: DType) -> 
     return value if s == r else w.op(f"bitcast {s} {value} to {r}")
 
 
+def pack4(w: FunctionWriter, values: list[str], source: DType) -> str:
+    """Four 8-bit values as the bytes of an unsigned 32-bit word."""
+    result = dtypes.uint32.with_lanes(source.lanes)
+    s, r = register_type(source), register_type(result)
+    word = ""
+    for number, value in enumerate(values):
+        part = w.op(f"zext {s} {value} to {r}")
+        if number:
+            part = w.op(f"shl {r} {part}, {literal(8 * number, result)}")
+            word = w.op(f"or {r} {word}, {part}")
+        else:
+            word = part
+    return word
+
+
+def dot4(w: FunctionWriter, total: str, a: str, b: str, dtype: DType, target: Target) -> str:
+    """`total` plus the products of the unsigned bytes of `a` with the signed ones of `b`: one instruction where the
+    target has it for so many lanes."""
+    t, lanes = register_type(dtype), dtype.lanes
+    has_512 = "avx512vnni" in target.features
+    if (lanes == 16 and has_512) or (lanes in (4, 8) and (has_512 or "avxvnni" in target.features)):
+        name = f"llvm.x86.avx512.vpdpbusd.{lanes * 32}"
+        return w.intrinsic(name, t, [(t, total), (t, a), (t, b)])
+    for shift in (0, 8, 16, 24):
+        x = w.op(f"lshr {t} {a}, {literal(shift, dtype)}")
+        x = w.op(f"and {t} {x}, {literal(255, dtype)}")
+        y = w.op(f"shl {t} {b}, {literal(24 - shift, dtype)}")
+        y = w.op(f"ashr {t} {y}, {literal(24, dtype)}")
+        total = w.op(f"add {t} {total}, {w.op(f'mul {t} {x}, {y}')}")
+    return total
+
+
 def _int16(value: int, dtype: DType) -> str:
     return str(value) if dtype.lanes == 1 else f"splat (i16 {value})"

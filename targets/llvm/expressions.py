@@ -14,6 +14,7 @@ from targets.llvm import arithmetic, casts
 from targets.llvm.text import FunctionWriter, literal, memory_type, register_type, suffix, vector_of
 from tensorir import dtypes
 from tensorir import expr as ir
+from tensorir.arith import simplify
 from tensorir.buffer import Buffer
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError
@@ -481,6 +482,8 @@ def _call(x: ExprEmitter, e: ir.Call) -> Rule:
         load = e.args[0]
         assert isinstance(load, ir.Load)
         return x.writer.op(f"ptrtoint ptr {x.address(load.buffer, load.indices[0], inbounds=False)} to i64")
+    if e.name == "pack4" and (word := _packed_load(x, e)) is not None:
+        return word
     args: list[str] = []
     for a in e.args:
         args.append((yield a))
@@ -488,6 +491,27 @@ def _call(x: ExprEmitter, e: ir.Call) -> Rule:
     if rule is None:
         raise InternalError(f"the intrinsic {e.name} is not primitive: it must be expanded before code generation")
     return rule(x, e, args)
+
+
+def _packed_load(x: ExprEmitter, e: ir.Call) -> str | None:
+    """Four neighbouring bytes of memory, in each lane four after those of the lane before, as one load of words."""
+    loads = [a for a in e.args if isinstance(a, ir.Load) and a.predicate is None]
+    if len(loads) < 4 or any(a.buffer is not loads[0].buffer for a in loads):
+        return None
+    if loads[0].buffer.scope == "register":
+        return None
+    bases: list[Expr] = []
+    for a in loads:
+        ramp = x.as_ramp(a.indices[0]) if e.dtype.lanes > 1 else (a.indices[0], 4)
+        if ramp is None or ramp[1] != 4:
+            return None
+        bases.append(ramp[0])
+    for number, base in enumerate(bases):
+        distance = simplify(ir.sub(base, bases[0]))
+        if not (isinstance(distance, ir.Const) and distance.value == number):
+            return None
+    pointer = x.address(loads[0].buffer, bases[0])
+    return x.writer.op(f"load {memory_type(e.dtype)}, ptr {pointer}, align 1")
 
 
 def _rounding(x: ExprEmitter, e: ir.Call, args: list[str]) -> str:
@@ -504,6 +528,8 @@ _CALLS: dict[str, Callable[[ExprEmitter, ir.Call, list[str]], str]] = {
     "copysign": lambda x, e, args: arithmetic.copy_sign(x.writer, args[0], args[1], e.dtype),
     "isnan": lambda x, e, args: arithmetic.is_nan(x.writer, args[0], e.args[0].dtype, x.target),
     "isinf": lambda x, e, args: arithmetic.is_infinite(x.writer, args[0], e.args[0].dtype, x.target),
+    "pack4": lambda x, e, args: arithmetic.pack4(x.writer, args, e.args[0].dtype),
+    "dot4_i8": lambda x, e, args: arithmetic.dot4(x.writer, args[0], args[1], args[2], e.dtype, x.target),
     "reinterpret": lambda x, e, args: arithmetic.reinterpret(x.writer, args[0], e.args[0].dtype, e.dtype),
 }
 _PURE_CALLS = frozenset(_CALLS)
