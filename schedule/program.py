@@ -208,6 +208,7 @@ def _init_nest(placed: Placed, block: Block, slots: tuple[Expr, ...], loops: Seq
     """The spatial loops among `loops` copied, with their annotations, around the init block."""
     copied = [(loop, Var(f"{loop.name}_init", loop.var.dtype)) for loop in loops if loop.kind == "spatial"]
     mapping: dict[Var, Expr] = {loop.var: var for loop, var in copied}
+    mapping.update({loop.var: const(0) for loop in placed.nest.loops if loop.kind == "reduce"})
     spatial = [b for b, axis in zip(placed.bindings, placed.stage.axes, strict=True) if axis.kind == "spatial"]
     body: Stmt = dataclasses.replace(
         block,

@@ -12,6 +12,7 @@ Each primitive is checked against the whole program when it is called; a call th
 
 from __future__ import annotations
 
+import html
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from schedule.program import Builder
 from schedule.state import Call, Loop, Stage, State, new_stage
 from schedule.verify import Runner, verify
 from tensorir.expr import IterVar, Var
+from tensorir.html import func_html
 from tensorir.layout import Layout
 from tensorir.origin import python_origin
 from tensorir.stmt import Func
@@ -64,7 +66,11 @@ class StageView:
             return self._schedule.apply(name, self._key, args, kwargs)
 
         apply.__name__ = name
+        apply.__qualname__ = f"StageView.{name}"
         apply.__doc__ = PRIMITIVES[name].__doc__
+        signature = inspect.signature(PRIMITIVES[name])
+        parameters = list(signature.parameters.values())[1:]
+        apply.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return apply
 
     def __dir__(self) -> list[str]:
@@ -262,6 +268,31 @@ class Schedule:
         self._printed = None
         return result
 
+    def steps(self) -> Steps:
+        """The calls so far, each with the program after it: a sequence that prints as a list of calls and shows in a
+        notebook as programs with the lines that each call changed."""
+        analyses = [a for _, a, _ in self._past] + [self._analysis]
+        calls = [c[-1] for _, _, c in self._past[1:]] + list(self._calls[-1:])
+        return Steps(tuple(map(self._program_of, analyses)), tuple(calls))
+
+    def _program_of(self, analysis: Analysis) -> Func:
+        if analysis is self._analysis:
+            return self._current()
+        tensors = (*self.inputs, *self._given)
+        return self._builder.func(analysis, tensors, [], "main", len(self._given))
+
+    def _repr_html_(self) -> str:
+        """The program now, the lines of the last change marked."""
+        return func_html(self._current(), self._program_of(self._past[-1][1]) if self._past else None)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What a notebook offers after `s[`."""
+        return [s.name for s in self._state.stages]
+
+    def rfactor(self, tensor: Any, axis: Any, factor_axis: int = 0) -> Any:
+        """`s[tensor].rfactor(axis, factor_axis)`."""
+        return self.apply("rfactor", self.find_stage(tensor).key, (axis, factor_axis), {})
+
     def undo(self) -> Schedule:
         """Takes the last call back."""
         if not self._past:
@@ -341,6 +372,35 @@ class Schedule:
             if isinstance(r, Var):
                 self._names[r] = name
         return f"{', '.join(names)} = "
+
+
+class Steps(Sequence[tuple[str, Func]]):
+    """The calls of a schedule with the program after each; `first` is the program before all of them."""
+
+    def __init__(self, programs: tuple[Func, ...], calls: tuple[str, ...]) -> None:
+        self.first = programs[0]
+        self._programs = programs
+        self._calls = calls
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __getitem__(self, number: Any) -> Any:
+        pairs = list(zip(self._calls, self._programs[1:], strict=True))
+        return pairs[number]
+
+    def __repr__(self) -> str:
+        width = len(str(len(self)))
+        return "\n".join(f"{n:>{width}}  {call}" for n, call in enumerate(self._calls, 1)) or "no calls yet"
+
+    def _repr_html_(self) -> str:
+        parts = [f"<details><summary>before</summary>{func_html(self.first)}</details>"]
+        for number, call in enumerate(self._calls):
+            shown = func_html(self._programs[number + 1], self._programs[number])
+            is_open = " open" if number == len(self) - 1 else ""
+            summary = f"{number + 1}. <code>{html.escape(call)}</code>"
+            parts.append(f"<details{is_open}><summary>{summary}</summary>{shown}</details>")
+        return "".join(parts)
 
 
 def _signature(function: Callable[..., Any]) -> str:

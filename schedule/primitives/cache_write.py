@@ -32,7 +32,7 @@ def cache_write(edit: Edit, scope: str = "local") -> Tensor | tuple[Tensor, ...]
     require_scope(edit, scope)
     if not isinstance(op, ComputeOp):
         edit.fail(f"{stage.name} is not a compute: there is nothing to collect")
-    if stage.history or not isinstance(stage.place, AtRoot) or edit.attached_anywhere():
+    if stage.history or stage.multiples or not isinstance(stage.place, AtRoot) or edit.attached_anywhere():
         first = stage.history[0].call if stage.history else getattr(stage.place, "call", None)
         edit.fail(
             f"cache_write must come first on {stage.name}, which is scheduled already", cause=first,

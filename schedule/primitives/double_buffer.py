@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schedule.edit import Edit, primitive
-from tensorir.buffer import Buffer
+from tensorir.buffer import AlignedBuffer, Buffer
 from tensorir.expr import const
 from tensorir.te import ComputeOp
 
@@ -30,13 +30,12 @@ def double_buffer(edit: Edit) -> None:
     stage = edit.stage
 
     edit.require(isinstance(stage.op, ComputeOp), f"{stage.name} is not a compute: there is nothing to fill ahead")
-    edit.require(stage.double is None, f"{stage.name} has two copies already")
     edit.require(not stage.is_output, f"{stage.name} is an output of the program: there is one of it")
-    for buffer in stage.buffers:
-        edit.require(
-            type(buffer).__name__ != "AlignedBuffer", f"{stage.name} has aligned storage",
-            help="choose a padded shape with pad_dimension instead",
-        )  # fmt: skip
+    edit.require(stage.double is None, f"{stage.name} has two copies already")
+    edit.require(
+        not any(isinstance(b, AlignedBuffer) for b in stage.buffers), f"the storage of {stage.name} is aligned already",
+        help="use pad_dimension to make its rows longer",
+    )  # fmt: skip
     for step in (step for s in edit.state.stages for step in s.history):
         if any(getattr(step, "tensor", None) is t for t in stage.outputs):
             edit.fail(f"{stage.name} is prefetched, which takes memory over the whole program", cause=step.call)

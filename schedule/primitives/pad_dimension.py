@@ -6,7 +6,7 @@ import dataclasses
 
 from schedule.edit import Edit, LoopReference, primitive
 from schedule.primitives.split import require_positive_count
-from schedule.primitives.storage_align import axis_number, require_internal
+from schedule.primitives.storage_align import axis_number, require_internal, require_plain_storage
 from schedule.replay import ceildiv
 from tensorir.arith import simplify
 from tensorir.buffer import Buffer
@@ -36,11 +36,7 @@ def pad_dimension(edit: Edit, axis: LoopReference | int, multiple: int) -> None:
 
     require_internal(edit, "padded")
     count = require_positive_count(edit, "multiple", multiple)
-    edit.require(
-        stage.layouts[0] is None and type(stage.buffers[0]).__name__ != "AlignedBuffer",
-        f"the memory of {stage.name} is arranged already",
-        help="pad first, then transform the layout or align",
-    )
+    require_plain_storage(edit, padded=True)
     if stage.history:
         edit.fail(
             f"the loops of {stage.name} are transformed already", cause=stage.history[0].call,

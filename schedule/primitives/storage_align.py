@@ -37,18 +37,15 @@ def storage_align(edit: Edit, axis: LoopReference | int, factor: int, offset: in
         number < rank - 1, f"axis {number} of {stage.name} is the last one: its elements are neighbours",
         help="align an axis outside it",
     )  # fmt: skip
-    edit.require(
-        stage.layouts[0] is None, f"{stage.name} has the layout {stage.layouts[0]}, whose strides are its own",
-        help="choose the layout so that its strides fit",
-    )  # fmt: skip
+    require_plain_storage(edit, padded=True)
     aligned = []
     for tensor, buffer in zip(stage.outputs, stage.buffers, strict=True):
-        wanted = AlignedBuffer(tensor.name, tensor.shape, tensor.dtype, buffer.scope, number, count, offset)
-        found = wanted.with_shape(tensor.shape)
+        wanted = AlignedBuffer(tensor.name, buffer.shape, tensor.dtype, buffer.scope, number, count, offset)
+        found = wanted.with_shape(buffer.shape)
         if found is None:
             edit.fail(
                 f"no size of axis {number + 1} gives axis {number} of {stage.name} a stride of {offset} more than a"
-                f" multiple of {count}: the sizes behind it are {list(tensor.shape[number + 1 :])}",
+                f" multiple of {count}: the sizes behind it are {list(buffer.shape[number + 1 :])}",
                 help="choose a factor without a common divisor with the sizes further in, or another axis",
             )
         aligned.append(found)
@@ -79,3 +76,23 @@ def require_internal(edit: Edit, word: str) -> None:
         not stage.is_output, f"{stage.name} is an output of the program and cannot be {word}",
         help=f"call s.cache_write({stage.name}, ...) and use the copy",
     )  # fmt: skip
+
+
+def require_plain_storage(edit: Edit, *, padded: bool = False) -> None:
+    """The memory of the stage is as it was declared (or `padded`): no layout, no alignment, one copy."""
+    stage = edit.stage
+    edit.require(
+        stage.layouts[0] is None, f"{stage.name} has the layout {stage.layouts[0]}, whose shape is its own",
+        help="choose another layout instead",
+    )  # fmt: skip
+    if stage.double is not None:
+        edit.fail(
+            f"{stage.name} has two copies in turn", cause=stage.double, help="call it before double_buffer"
+        )
+    edit.require(
+        not any(isinstance(b, AlignedBuffer) for b in stage.buffers), f"the storage of {stage.name} is aligned already",
+        help="call it before storage_align",
+    )  # fmt: skip
+    edit.require(
+        padded or not stage.multiples, f"{stage.name} is padded already", help="call it before pad_dimension"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from schedule.edit import Edit, primitive
+from schedule.primitives.storage_align import require_plain_storage
 from schedule.state import Reorder, Split
 from tensorir.buffer import Buffer
 from tensorir.expr import Const, IterVar, Reduce, Var, as_expr, const, if_then_else, less, logical_and
@@ -37,6 +38,7 @@ def transform_layout(edit: Edit, layout: Layout, *, pad: bool | None = None) -> 
         layout.rank == rank, f"the layout {layout} is of {layout.rank} dimensions, but {stage.name} has {rank}"
     )
     edit.require(stage.layouts[0] is None, f"{stage.name} has the layout {stage.layouts[0]} already")
+    require_plain_storage(edit)
     _require_no_extern(edit)
     if isinstance(op, ComputeOp):
         roots = {id(r) for r in stage.roots}

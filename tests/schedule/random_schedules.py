@@ -2,8 +2,8 @@
 
     for sample in random_schedules(seed, count): sample.schedule, sample.dims, sample.attempts
 
-Each attempt is (primitive, accepted, message). Only calls that keep the bits stay: a reordering of a float reduction
-is counted and taken back.
+Each attempt is (primitive, accepted, message). Half of the calls that change the rounding of a float sum are counted
+and taken back; the others stay, and such a schedule is compared within a tolerance.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schedule import Schedule, ScheduleError, StageView, create_schedule
+from schedule.state import AtLoop, AtRoot
 from tensorir import te
 from tensorir.expr import Const, Var
 from tensorir.layout import Layout
@@ -91,14 +92,44 @@ def diamond() -> Program:
     return [te.compute((6, 6), lambda i, j: p[i, j] - q[i, j], name="R")], {}
 
 
+def int_matmul() -> Program:
+    a, b = te.placeholder((6, 9), "int32", name="A"), te.placeholder((9, 8), "int32", name="B")
+    bias = te.placeholder((8,), "int32", name="bias")
+    k = te.reduce_axis(9, "k")
+    c = te.compute((6, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((6, 8), lambda i, j: c[i, j] + bias[j], name="D")
+    return [te.compute((6, 8), lambda i, j: te.maximum(d[i, j], te.const(0, "int32")), name="E")], {}
+
+
+def row_statistics() -> Program:
+    x = te.placeholder((7, 10), name="X")
+    k, q = te.reduce_axis(10, "k"), te.reduce_axis(10, "q")
+    y = te.compute((7, 10), lambda i, j: te.abs(x[i, j]) + 0.5, name="Y")
+    where, top = te.compute((7,), lambda i: te.argmax(k, y[i, k], axis=k), name="top")
+    low = te.compute((7,), lambda i: te.min(y[i, q], axis=q), name="low")
+    z = te.compute((7,), lambda i: top[i] - low[i], name="Z")
+    return [te.compute((7,), lambda i: z[i] * te.cast(where[i], "float32"), name="out"), low], {}
+
+
+def shifted() -> Program:
+    a = te.placeholder((24, 5), name="A")
+    b = te.compute((24, 5), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((20, 5), lambda i, j: b[i + 3, j] * 2.0, name="C")
+    d = te.compute((5, 20), lambda i, j: c[j, i] - 1.0, name="D")
+    return [te.compute((5, 20), lambda i, j: d[i, j] * d[i, j], name="E")], {}
+
+
 PROGRAMS: tuple[Callable[[], Program], ...] = (
-    chain, stencil, symbolic, matmul, int_convolution, softmax, two_outputs, weighted, diamond,
+    chain, stencil, symbolic, matmul, int_convolution, softmax, two_outputs, weighted, diamond, int_matmul,
+    row_statistics, shifted,
 )  # fmt: skip
 
 WEIGHTS = {
     "split": 10, "fuse": 8, "reorder": 6, "tile": 5, "unroll": 5, "vectorize": 6, "parallel": 5, "bind": 3, "pragma": 2,
     "prefetch": 2, "compute_at": 10, "compute_root": 3, "compute_inline": 4, "cache_write": 8, "cache_read": 4,
-    "set_scope": 4,    "decompose_reduction": 6, "transform_layout": 4,
+    "set_scope": 4, "decompose_reduction": 6, "transform_layout": 4, "reverse_compute_at": 8,
+    "reverse_compute_inline": 5, "rfactor": 8, "storage_align": 4, "pad_dimension": 4, "double_buffer": 6,
+    "partition": 3,
 }  # fmt: skip
 
 
@@ -140,7 +171,7 @@ def attempt(sample: Sample, rng: random.Random, name: str) -> None:
         sample.attempts.append((name, False, str(error)))
         return
     sample.attempts.append((name, True, ""))
-    if len(s.state.reassociated) > before:
+    if len(s.state.reassociated) > before and rng.random() < 0.5:
         s.undo()
 
 
@@ -211,7 +242,11 @@ def _pragma(s: Schedule, rng: random.Random, views: list[StageView]) -> Argument
 
 def _prefetch(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
     found = _one_loop(s, rng, views)
-    return None if found is None else (found[0], (rng.choice(s.stages), *found[1], rng.randint(1, 9)))
+    if found is None:
+        return None
+    read = [r.tensor for r in s.analysis.bodies[id(s.find_stage(found[0]))].reads]
+    source = rng.choice(read) if read and rng.random() < 0.9 else rng.choice(s.stages)
+    return found[0], (source, *found[1], rng.randint(1, 9))
 
 
 def _compute_at(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
@@ -248,6 +283,8 @@ def _set_scope(s: Schedule, rng: random.Random, views: list[StageView]) -> Argum
 
 def _decompose(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
     reductions = [v for v in views if s.find_stage(v).reduction is not None and v.loops]
+    if not reductions and rng.random() < 0.9:
+        return None
     view = rng.choice(reductions) if reductions else _with_loops(rng, views)
     return None if view is None else (view, (rng.choice(view.loops),))
 
@@ -261,12 +298,85 @@ def _transform_layout(s: Schedule, rng: random.Random, views: list[StageView]) -
     return view, (layout.permute(rng.sample(range(len(layout.dims)), len(layout.dims))),)
 
 
+def _reverse_compute_at(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    pairs = []
+    for view in views:
+        read = {id(r.tensor) for r in s.analysis.bodies[id(s.find_stage(view))].reads}
+        pairs += [(view, h) for h in views if id(h.tensor) in read and h.loops]
+    if not pairs:
+        return None
+    good = [p for p in pairs if isinstance(s.find_stage(p[1]).place, AtRoot)]
+    view, host = rng.choice(good if good and rng.random() < 0.9 else pairs)
+    loops = host.loops
+    first = next((n for n, x in enumerate(loops) if x.kind == "reduce"), len(loops))
+    return view, (host, rng.choice(loops[:first] if first and rng.random() < 0.9 else loops))
+
+
+def _reverse_compute_inline(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    good = []
+    for view in views:
+        stage = s.find_stage(view)
+        if stage.history or stage.reduction is not None or not isinstance(stage.place, AtRoot):
+            continue
+        makers = [s.find_stage(r.tensor) for r in s.analysis.bodies[id(stage)].reads]
+        if any(_is_plain_maker(s, m) for m in makers):
+            good.append(view)
+    if not good and rng.random() < 0.9:
+        return None
+    return rng.choice(good if good and rng.random() < 0.9 else views), ()
+
+
+def _is_plain_maker(s: Schedule, maker: Any) -> bool:
+    users = s.analysis.consumers.get(id(maker), ())
+    at_root = isinstance(maker.place, AtRoot) and isinstance(maker.op, ComputeOp)
+    return at_root and maker.reduction is None and not maker.is_output and len(users) == 1
+
+
+def _rfactor(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    reductions = [v for v in views if s.find_stage(v).reduction is not None and v.loops]
+    if not reductions and rng.random() < 0.9:
+        return None
+    view = rng.choice(reductions) if reductions and rng.random() < 0.95 else _with_loops(rng, views)
+    if view is None:
+        return None
+    good = [x for x in view.loops if x.kind == "reduce" and x.annotation == "serial"]
+    return view, (rng.choice(good or view.loops), rng.choice([0, 0, 1, -1]))
+
+
+def _axis_and_number(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    inner = [v for v in views if not s.find_stage(v).is_output and v.tensor.shape]
+    view = rng.choice(inner if inner and rng.random() < 0.95 else views)
+    rank = len(view.tensor.shape)
+    return view, (rng.randrange(max(1, rank - 1)), rng.choice([2, 4, 8]), rng.choice([0, 0, 1]))
+
+
+def _pad_dimension(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    inner = [v for v in views if not s.find_stage(v).is_output and not s.find_stage(v).history and v.tensor.shape]
+    view = rng.choice(inner if inner and rng.random() < 0.95 else views)
+    return view, (rng.randrange(max(1, len(view.tensor.shape))), rng.choice([2, 4, 8]))
+
+
+def _double_buffer(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    attached = [v for v in views if isinstance(s.find_stage(v).place, AtLoop) and s.find_stage(v).double is None]
+    if not attached and rng.random() < 0.9:
+        return None
+    return rng.choice(attached if attached and rng.random() < 0.95 else views), ()
+
+
+def _partition(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    found = _free_loop(s, rng, views)
+    return None if found is None else (found[0], (*found[1], rng.random() < 0.7))
+
+
 ARGUMENTS: dict[str, Callable[[Schedule, random.Random, list[StageView]], Arguments]] = {
     "split": _split, "fuse": _fuse, "reorder": _reorder, "tile": _tile, "unroll": _free_loop, "vectorize": _free_loop,
     "parallel": _free_loop, "bind": _bind, "pragma": _pragma, "prefetch": _prefetch, "compute_at": _compute_at,
     "compute_root": _any_stage,
     "compute_inline": _any_stage, "cache_write": _cache_write, "cache_read": _cache_read, "set_scope": _set_scope,
     "decompose_reduction": _decompose, "transform_layout": _transform_layout,
+    "reverse_compute_at": _reverse_compute_at, "reverse_compute_inline": _reverse_compute_inline, "rfactor": _rfactor,
+    "storage_align": _axis_and_number, "pad_dimension": _pad_dimension, "double_buffer": _double_buffer,
+    "partition": _partition,
 }  # fmt: skip
 
 
@@ -279,3 +389,12 @@ def acceptance(samples: list[Sample]) -> dict[str, tuple[int, int]]:
             tried[name] += 1
             accepted[name] += good
     return {name: (accepted[name], tried[name]) for name in sorted(tried)}
+
+
+def pairs(samples: list[Sample]) -> Counter[tuple[str, str]]:
+    """How often each primitive was accepted with another one accepted before it on the same schedule."""
+    found: Counter[tuple[str, str]] = Counter()
+    for sample in samples:
+        names = [name for name, good, _ in sample.attempts if good]
+        found.update({(a, b) for n, b in enumerate(names) for a in names[:n]})
+    return found
