@@ -84,6 +84,10 @@ def forget() -> None:
                 if isinstance(thing, _CACHED) and thing.__module__ == name and name not in _KEPT:
                     thing.cache_clear()
 
+    compiled = sys.modules.get("graphir.groups")
+    if compiled is not None:
+        compiled._COMPILED.clear()
+
 
 _CACHED = type(cache(len))
 _KEPT = ("tensorir.dtypes", "tensorir.parser", "topi.registry")
