@@ -8,6 +8,7 @@ k.time(a, b, c)               # min and median of a call
 
 from __future__ import annotations
 
+import html
 import statistics
 import time
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from targets.llvm.machine import require_runnable
 from targets.llvm.runtime import KernelError, NativeFunction, Status, load
 from targets.reference import ReferenceKernel
 from tensorir.errors import UserError
+from tensorir.html import func_html
 from tensorir.interpreter import interpret
 from tensorir.stmt import Func
 from tensorir.target import Target
@@ -69,6 +71,11 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"Kernel({self.func.name}, target={str(self.target)!r})"
+
+    def _repr_html_(self) -> str:
+        """The program for a notebook, with its target."""
+        title = f"<b>{html.escape(self.name)}</b> for <code>{html.escape(str(self.target))}</code>"
+        return title + func_html(self.func)
 
     @property
     def name(self) -> str:
