@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from graphir.cache import find_model, keep_model, model_key
-from graphir.errors import ModelError
+from graphir.errors import ModelError, UnsupportedError
 from graphir.executor import Executable
 from graphir.groups import GraphKernel, group_call, kernel_nodes, kernel_of, unscheduled_kernel
 from graphir.ir import Graph, Node
 from graphir.pipeline import PassContext, make_context, run_pipeline
 from graphir.plan import make_plan
+from graphir.specialise import SpecialisingExecutable
 from targets.build import require_backend
 from tensorir.errors import NestorError, UserError
 from tensorir.target import Target
@@ -70,11 +71,29 @@ def compile(
     kept = find_model(key, lambda: compile(model, context.target, cache=False, **options))
     if kept is not None:
         return kept
-    graph = as_graph(model, shapes, params)
+    try:
+        graph = as_graph(model, shapes, params)
+    except UnsupportedError as error:
+        if not error.inputs:
+            raise
+        return _specialising(model, context.target, options, error.inputs)
     optimised = run_pipeline(graph, context)
     made = build_executable(optimised, context, threads=threads, progress=progress, source=graph)
     keep_model(key, made)
     return made
+
+
+def _specialising(model: Any, target: Target, options: Mapping[str, Any], values_of: Sequence[str]) -> Executable:
+    """An executable that compiles when it sees the values of these inputs."""
+    from graphir.frontends.onnx.importer import model_signature
+
+    params = dict(options["params"] or {})
+    inputs, outputs = model_signature(model, params)
+
+    def make(values: Mapping[str, np.ndarray]) -> Executable:
+        return compile(model, target, **{**options, "params": {**params, **values}})
+
+    return SpecialisingExecutable(inputs, outputs, values_of, make)
 
 
 def as_graph(

@@ -18,10 +18,14 @@ class ModelError(UserError):
 
 
 class UnsupportedError(UserError):
-    """Operators of a model that Nestor lacks, all at once; `missing` maps each to the names of its nodes."""
+    """Operators of a model that Nestor lacks, all at once; `missing` maps each to the names of its nodes. `inputs` names
+    the inputs of the model whose values would have to be known."""
 
-    def __init__(self, message: str, *, missing: dict[str, list[str]], help: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, missing: dict[str, list[str]], help: str | None = None, inputs: tuple[str, ...] = ()
+    ) -> None:
         self.missing = missing
+        self.inputs = inputs
         notes = tuple(
             f"  {op}: {', '.join(nodes[:5])}{', ...' if len(nodes) > 5 else ''}" for op, nodes in missing.items()
         )

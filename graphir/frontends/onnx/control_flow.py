@@ -34,7 +34,9 @@ def _if(importer: _Importer, node: OnnxNode) -> list[Any]:
     if known is not None:
         return importer.inline(then_proto if bool(known.reshape(-1)[0]) else else_proto)
     if dims.constants(condition.shape) not in ((), (1,)):
-        raise ModelError(f"node {node.name}: the condition of an If is one bool, not {dims.shape_text(condition.shape)}")
+        raise ModelError(
+            f"node {node.name}: the condition of an If is one bool, not {dims.shape_text(condition.shape)}"
+        )
     branches = [importer.subgraph(g, f"{node.name}/{w}") for g, w in ((then_proto, "then"), (else_proto, "else"))]
     names = list(dict.fromkeys(n for _, inner in branches for n in inner.captures.outside))
     outside = [importer.lookup(n, f"node {node.name}") for n in names]
@@ -148,11 +150,13 @@ def _rolled(
             f"node {node.name}: how often the loop runs is known only at run time, so the size of its outputs is not",
             missing={"Loop": [node.name]},
             help="give the trip count as a constant, for example with params=",
+            inputs=() if limit is None else importer.leaves(limit),
         )
     if trips is not None and len(outputs) > 1 + count and (condition is not None or not _holds(outputs[0], inner)):
         raise UnsupportedError(
             f"node {node.name}: the loop may end early, so the size of its outputs is known only at run time",
             missing={"Loop": [node.name]},
+            inputs=() if condition is None else importer.leaves(condition),
         )
     if condition is not None and condition.shape:
         [condition] = importer.builder.add("reshape", [condition], {"shape": ()})
@@ -180,8 +184,9 @@ def _unrolled(
 ) -> list[Any]:
     if condition is not None:
         raise UnsupportedError(
-            f"node {node.name}: whether the loop runs is known only at run time", missing={"Loop": [node.name]}
-        )
+            f"node {node.name}: whether the loop runs is known only at run time", missing={"Loop": [node.name]},
+            inputs=importer.leaves(condition),
+        )  # fmt: skip
     count = len(state)
     stacks: list[list[Value]] = [[] for _ in body.output[1 + count :]]
     going = importer.builder.constant(np.array(True), f"{node.name}.going")

@@ -19,6 +19,8 @@ import numpy as np
 from graphir import dims
 from graphir.builder import GraphBuilder
 from graphir.errors import GraphError, ModelError, ShapeError, UnsupportedError
+from graphir.executor import TensorInfo
+from graphir.frontends.onnx.functions import FunctionKey, expand, has_schema_function, model_functions, schema_function
 from graphir.frontends.onnx.load import load_model
 from graphir.frontends.onnx.registry import Refined, converters
 from graphir.ir import Graph, Value
@@ -58,7 +60,9 @@ def from_onnx(
         )
     fixed: dict[str, int] = {}
     while True:
-        importer = _Importer(_opsets(loaded), GraphBuilder(loaded.graph.name or "main"))
+        importer = _Importer(
+            _opsets(loaded), GraphBuilder(loaded.graph.name or "main"), functions=model_functions(loaded)
+        )
         try:
             return importer.model(loaded, shapes or {}, params or {}, fixed)
         except Refined as found:
@@ -68,6 +72,24 @@ def from_onnx(
 def unsupported(model: Any) -> dict[str, list[str]]:
     """Every operator of a model that Nestor lacks, with the names of its nodes; empty if it has them all."""
     return _missing(load_model(model))
+
+
+def model_signature(
+    model: Any, params: Mapping[str, np.ndarray]
+) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
+    """The inputs that a model takes at run time and its outputs, as the model declares them; "?" where it does not."""
+    graph = load_model(model).graph
+    known = {t.name for t in graph.initializer} | set(params)
+    inputs = tuple(_declared(v) for v in graph.input if v.name not in known)
+    return inputs, tuple(_declared(v) for v in graph.output)
+
+
+def _declared(info: onnx.ValueInfoProto) -> TensorInfo:
+    import onnx
+
+    tensor = info.type.tensor_type
+    shape = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim]
+    return TensorInfo(info.name, tuple(shape), onnx.TensorProto.DataType.Name(tensor.elem_type).lower())
 
 
 # -------------------------------------------------------------------------------------------------- what is supported
@@ -105,15 +127,20 @@ def node_name(node: onnx.NodeProto, index: int) -> str:
 
 
 def _missing(model: onnx.ModelProto) -> dict[str, list[str]]:
-    opsets, known = _opsets(model), converters()
+    opsets, known, functions = _opsets(model), converters(), model_functions(model)
     missing: dict[str, list[str]] = {}
 
-    def visit(graph: onnx.GraphProto, prefix: str) -> None:
+    def visit(graph: onnx.GraphProto | onnx.FunctionProto, prefix: str) -> None:
         for index, node in enumerate(graph.node):
             domain = "" if node.domain in DEFAULT_DOMAINS else node.domain
             name = prefix + node_name(node, index)
-            version = schema_version(node.op_type, opsets[domain], domain) if domain in opsets else None
-            if version is None and not any(True for _ in find_onnx(node.op_type, domain)):
+            opset = opsets.get(domain, 1)
+            version = schema_version(node.op_type, opset, domain)
+            if (node.domain, node.op_type, node.overload) in functions:
+                pass
+            elif (domain, node.op_type) not in known and has_schema_function(node.op_type, opset, domain):
+                pass
+            elif version is None and not any(True for _ in find_onnx(node.op_type, domain)):
                 missing.setdefault(f"{domain}.{node.op_type}" if domain else node.op_type, []).append(name)
             elif (domain, node.op_type) not in known and not candidates(node.op_type, version or 1 << 30, domain):
                 missing.setdefault(f"{domain}.{node.op_type}" if domain else node.op_type, []).append(name)
@@ -124,6 +151,8 @@ def _missing(model: onnx.ModelProto) -> dict[str, list[str]]:
                     visit(sub, f"{name}/")
 
     visit(model.graph, "")
+    for function in model.functions:
+        visit(function, f"{function.name}/")
     return missing
 
 
@@ -169,11 +198,18 @@ class Captures:
 class _Importer:
     """One graph or subgraph being imported. A subgraph's importer has a `parent` and its own builder."""
 
-    def __init__(self, opsets: Mapping[str, int], builder: GraphBuilder, parent: _Importer | None = None) -> None:
+    def __init__(
+        self,
+        opsets: Mapping[str, int],
+        builder: GraphBuilder,
+        parent: _Importer | None = None,
+        functions: Mapping[FunctionKey, onnx.FunctionProto] | None = None,
+    ) -> None:
         self.opsets = opsets
+        self.functions = parent.functions if parent is not None else dict(functions or {})
         self.builder = builder
         self.parent = parent
-        self.scope: dict[str, Value] = {}
+        self.scope: dict[str, Any] = {}
         self.captures = Captures()
 
     # -- the pieces of a model
@@ -208,6 +244,11 @@ class _Importer:
             )
         self.nodes(graph)
         outputs = [self.lookup(v.name, f"the graph output {v.name}") for v in graph.output]
+        for v, info in zip(outputs, graph.output):
+            if not isinstance(v, Value):
+                raise UnsupportedError(
+                    f"the output {info.name} is a sequence; Nestor gives tensors", missing={"sequence": [info.name]}
+                )
         return self.builder.finish(outputs, [v.name for v in graph.output])
 
     def initializers(self, graph: onnx.GraphProto, given: dict[str, np.ndarray]) -> None:
@@ -224,7 +265,10 @@ class _Importer:
 
         kind = info.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise ModelError(f"the input {info.name} is a {kind or 'value without type'}; Nestor takes tensors only")
+            what = (kind or "value without type").removesuffix("_type")
+            raise UnsupportedError(
+                f"the input {info.name} is a {what}; Nestor takes tensors", missing={what: [info.name]}
+            )
         tensor = info.type.tensor_type
         try:
             dtype = dtype_of(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
@@ -309,25 +353,41 @@ class _Importer:
         inner.nodes(graph)
         return [inner.lookup(v.name, f"the output {v.name} of a subgraph") for v in graph.output]
 
+    def function_scope(self, opsets: Mapping[str, int]) -> _Importer:
+        """An importer of a function's body: same graph, a scope that sees nothing outside."""
+        return _Importer(opsets, self.builder, None, self.functions)
+
     # -- one node
 
     def node(self, proto: onnx.NodeProto, index: int) -> None:
         domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
         name = node_name(proto, index)
-        version = schema_version(proto.op_type, self.opsets[domain], domain) or self.opsets[domain]
+        opset = self.opsets.get(domain, 1)
+        version = schema_version(proto.op_type, opset, domain) or opset
         inputs = [self.lookup(i, f"node {name}") if i else None for i in proto.input]
         while inputs and inputs[-1] is None:
             inputs.pop()
         attrs = {a.name: _attribute(a) for a in proto.attribute}
         origin = Origin("node", f"{name} ({proto.op_type}, node {index})")
         node = OnnxNode(name, proto.op_type, version, inputs, attrs, list(proto.output), (origin,), proto)
+        own = self.functions.get((proto.domain, proto.op_type, proto.overload))
         converter = converters().get((domain, proto.op_type))
-        made = converter(self, node) if converter is not None else NotImplemented
+        made: Any = NotImplemented
+        if own is not None:
+            made = expand(self, node, own)
+        elif converter is not None:
+            made = converter(self, node)
         if made is NotImplemented:
             made = self.bind(node, domain)
         for output, value in zip(proto.output, made):
-            if output:
-                self.scope[output] = value
+            if not output:
+                continue
+            if output in self.scope:
+                raise ModelError(
+                    f"node {name} defines {output!r}, which is defined already",
+                    help="the model is damaged: every name has one definition; export it again",
+                )
+            self.scope[output] = value
         for output in proto.output[len(made) :]:
             if output:
                 raise UnsupportedError(
@@ -352,6 +412,9 @@ class _Importer:
                 return self.add(definition.name, inputs, attrs, node)
             except (ShapeError, GraphError) as error:
                 first = first or error
+        function = schema_function(node.proto, node.inputs, self.opsets.get(domain, 1), domain)
+        if function is not None:
+            return expand(self, node, function)
         if first is not None:
             raise first
         raise UnsupportedError(
@@ -403,10 +466,36 @@ class _Importer:
                 "but it is known only at run time",
                 missing={node.op_type: [node.name]},
                 help="give it as a constant, for example with params=",
+                inputs=self.leaves(value),
             )
         if data.ndim == 0:
             return data.item()
         return tuple(data.tolist()) if data.ndim == 1 else data
+
+    def leaves(self, value: Value) -> tuple[str, ...]:
+        """The names of the model's inputs that decide a value; empty where other things do too."""
+        found: dict[str, None] = {}
+        stack, seen = [value], set()
+        maker = {v: n for n in self.builder.nodes for v in n.outputs}
+        while stack:
+            v = stack.pop()
+            if v in seen or v in self.builder.constants:
+                continue
+            seen.add(v)
+            if v in maker:
+                stack.extend(maker[v].operands)
+                continue
+            outside = [self.captures.outside[n] for n, inside in self.captures.inside.items() if inside is v]
+            if outside and self.parent is not None:
+                names = self.parent.leaves(outside[0])
+            elif self.parent is None or self.parent.builder is self.builder:
+                names = (v.name,) if v in self.builder.inputs else ()
+            else:
+                names = ()  # what a loop carries
+            if not names:
+                return ()
+            found.update(dict.fromkeys(names))
+        return tuple(found)
 
     def data(self, value: Value) -> np.ndarray | None:
         """The elements of a value that depends on constants only; None otherwise."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphir.errors import ModelError
+from graphir.frontends.onnx.external import load_external
 
 if TYPE_CHECKING:
     import onnx
@@ -16,9 +17,12 @@ def load_model(source: Any) -> onnx.ModelProto:
     import onnx
 
     if isinstance(source, onnx.ModelProto):
+        load_external(source, None)
         return _checked(source, "the model")
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _checked(_parse(bytes(source), "the given bytes"), "the given bytes")
+        model = _parse(bytes(source), "the given bytes")
+        load_external(model, None)
+        return _checked(model, "the given bytes")
     path = Path(source)
     if not path.exists():
         raise ModelError(f"there is no file {path}", help="give the path of an .onnx file")
@@ -29,16 +33,7 @@ def load_model(source: Any) -> onnx.ModelProto:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
     model = _parse(content, str(path))
-    if any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer):
-        from onnx.external_data_helper import load_external_data_for_model
-
-        try:
-            load_external_data_for_model(model, str(path.parent))
-        except Exception as error:
-            raise ModelError(
-                f"{path} keeps weights in files beside it, which cannot be read: {error}",
-                help="put the data files in the folder of the model",
-            ) from None
+    load_external(model, path)
     return _checked(model, str(path))
 
 
@@ -65,6 +60,11 @@ def _checked(model: onnx.ModelProto, what: str) -> onnx.ModelProto:
         raise ModelError(f"{what} is not an ONNX model", help="an ONNX model is a protobuf file, usually called .onnx")
     if not model.graph.output:
         raise ModelError(f"{what}: the ONNX model is cut short or damaged: it has no outputs", help="export it again")
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"{what} has format version {model.ir_version}, but the newest one known here is {onnx.IR_VERSION}",
+            help="export the model for an older version, or update the onnx package",
+        )
     newest = onnx.defs.onnx_opset_version()
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx") and not 1 <= entry.version <= newest:

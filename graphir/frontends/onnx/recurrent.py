@@ -71,7 +71,9 @@ def _recurrent(importer: _Importer, node: OnnxNode) -> list[Any]:
     direction = str(attrs.get("direction", "forward")).lower()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction)
     if backwards is None:
-        raise UnsupportedError(f"node {node.name}: unknown direction {direction!r}", missing={node.op_type: [node.name]})
+        raise UnsupportedError(
+            f"node {node.name}: unknown direction {direction!r}", missing={node.op_type: [node.name]}
+        )
     hidden = int(attrs.get("hidden_size") or dims.constant(recurrence.shape[-1]) or 0)
     batch_first = bool(attrs.get("layout", 0))
     add = importer.builder.add
@@ -191,9 +193,7 @@ def _capture(importer: _Importer, inner: _Importer, v: Value) -> Value:
     return inner.lookup(v.name, "the loop")
 
 
-def _lstm(
-    cell: _Cell, node: OnnxNode, given: Mapping[str, Value], now: Value, state: Sequence[Value]
-) -> list[Value]:
+def _lstm(cell: _Cell, node: OnnxNode, given: Mapping[str, Value], now: Value, state: Sequence[Value]) -> list[Value]:
     h, c = state
     total = cell.op("add", cell.op("dense", h, given["recurrence"]), now)
     i, o, f, g = (cell.gate(total, n) for n in range(4))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from graphir.frontends.onnx.importer import OnnxNode, _Importer
 
+
 class Refined(Exception):
     """A node fits only where a symbol has one size: the import starts again with it fixed."""
 
