@@ -30,7 +30,8 @@ _EXPORTS = {
     "diff_dumps": "graphir.pipeline:diff_dumps",
     "sym": "graphir.symbol:sym",
     # kernels
-    "te": "tensorir.te:",
+    "te": "nestor.te:",
+    "lower": "nestor.te:lower",
     "create_schedule": "schedule:create_schedule",
     "Schedule": "schedule:Schedule",
     "build": "targets.build:build",

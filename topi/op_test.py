@@ -344,7 +344,7 @@ def difference(actual: Sequence[np.ndarray], wanted: Sequence[np.ndarray], toler
         return f"{len(actual)} results, the reference has {len(wanted)}"
     for number, (a, w) in enumerate(zip(actual, wanted, strict=True)):
         which = "the result" if len(actual) == 1 else f"result {number}"
-        if a.shape != w.shape:
+        if np.shape(a) != np.shape(w):
             return f"{which} has the shape {a.shape}, the reference {w.shape}"
         if dtype_of(a.dtype).is_float:
             bad = ~np.isclose(a.astype(np.float64), w, rtol=tolerance, atol=tolerance, equal_nan=True)
