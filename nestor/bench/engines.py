@@ -104,16 +104,21 @@ def _openvino(request: EngineRequest, more: Mapping[str, str]) -> Engine:
     settings = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": request.threads, **more}
     compiled = core.compile_model(model, "CPU", settings)
     call = compiled.create_infer_request()
-    for name in names:
-        call.set_tensor(name, openvino.Tensor(np.ascontiguousarray(request.inputs[name]), shared_memory=True))
+    arrays = [np.ascontiguousarray(request.inputs[name]) for name in names]
+    for name, array in zip(names, arrays):
+        call.set_tensor(name, openvino.Tensor(array, shared_memory=True))
     precision = str(compiled.get_property("INFERENCE_PRECISION_HINT").to_string())
 
-    def outputs() -> dict[str, np.ndarray]:
+    def run() -> list[np.ndarray]:
         call.infer()
+        return arrays  # which the request reads: they must live as long as it is run
+
+    def outputs() -> dict[str, np.ndarray]:
+        run()
         return {port.get_any_name(): call.get_tensor(port).data.copy() for port in compiled.outputs}
 
     described = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}.get(precision, precision)
-    return Engine(openvino.__version__.split("-")[0], described, call.infer, outputs)
+    return Engine(openvino.__version__.split("-")[0], described, run, outputs)
 
 
 BUILDERS: dict[str, Callable[[EngineRequest], Engine]] = {

@@ -183,22 +183,28 @@ def compare_engines(
         processes: list[EngineProcess] = []
         try:
             reports: list[EngineReport] = []
+            outputs: list[dict[str, np.ndarray]] = []
             for name in names:
                 progress(f"building {name}")
                 own = dict(options or {}) if name == "nestor" else {}
                 processes.append(EngineProcess(name, model, given, plan.threads, own))
                 try:
                     facts = processes[-1].facts()
+                    outputs.append(_outputs(processes[-1], Path(folder)))
                 except EngineError as error:
                     if not reports or failures is None:
                         raise
                     failures[name] = error.message
                     processes.pop().close()
                     continue
+                difference = largest_difference(outputs[-1], outputs[0]) if reports else None
+                outputs[1:] = []
                 reports.append(
-                    EngineReport(name, facts["version"], facts["precision"], facts["seconds"], facts["first"])
-                )
-            _differences(processes, reports, Path(folder))
+                    EngineReport(
+                        name, facts["version"], facts["precision"], facts["seconds"], facts["first"],
+                        difference=difference,
+                    )
+                )  # fmt: skip
             _rounds(processes, reports, plan, progress, probe)
             return reports
         finally:
@@ -230,18 +236,13 @@ def _rounds(
             )
 
 
-def _differences(processes: Sequence[EngineProcess], reports: Sequence[EngineReport], folder: Path) -> None:
-    """Every engine's outputs against the first one's, by name."""
-    first: dict[str, np.ndarray] | None = None
-    for number, (process, report) in enumerate(zip(processes, reports)):
-        path = folder / f"outputs{number}.npz"
-        process.ask(do="outputs", path=str(path))
-        outputs = read_arrays(path)
-        path.unlink()
-        if first is None:
-            first = outputs
-        else:
-            report.difference = largest_difference(outputs, first)
+def _outputs(process: EngineProcess, folder: Path) -> dict[str, np.ndarray]:
+    """An engine's outputs, by name."""
+    path = folder / "outputs.npz"
+    process.ask(do="outputs", path=str(path))
+    outputs = read_arrays(path)
+    path.unlink()
+    return outputs
 
 
 def largest_difference(got: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> float | None:
