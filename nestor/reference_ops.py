@@ -1,7 +1,7 @@
 """Ops that the onnx reference evaluator computes wrongly (seen in onnx 1.23), done right for the judge.
 
 `BatchNormalization` of opsets 7 to 13 runs there in training mode whenever the attribute momentum has a value, which
-it always has; `GlobalMaxPool` reduces the wrong axes unless there are exactly two spatial ones; `Softmax`,
+it always has; `MaxPool` with ceil_mode gives too many places; `GlobalMaxPool` reduces the wrong axes unless there are exactly two spatial ones; `Softmax`,
 `LogSoftmax` and `Hardmax` have the meaning of opset 13 (one axis) in earlier opsets too, where they work on all axes
 from `axis` on, 1 by default. This module imports the evaluator, so it is imported only when the judge runs.
 """
@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 from onnx.reference.op_run import OpRun
+from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
 
 
 class BatchNormalization(OpRun):
@@ -52,6 +53,45 @@ class GlobalMaxPool(OpRun):
         return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
 
 
+class MaxPool(_MaxPool):
+    """With ceil_mode no window starts in the padding behind the operand; two outputs are left to the evaluator."""
+
+    def _run(
+        self,
+        x: np.ndarray,
+        auto_pad: str | None = None,
+        ceil_mode: int | None = None,
+        dilations: list[int] | None = None,
+        kernel_shape: list[int] | None = None,
+        pads: list[int] | None = None,
+        storage_order: int | None = None,
+        strides: list[int] | None = None,
+    ) -> tuple[np.ndarray, ...]:
+        given = (auto_pad, ceil_mode, dilations, kernel_shape, pads, storage_order, strides)
+        if not ceil_mode or auto_pad not in (None, "NOTSET") or len(self.onnx_node.output) > 1 or kernel_shape is None:
+            result: tuple[np.ndarray, ...] = super()._run(x, *given)
+            return result
+        rank = len(kernel_shape)
+        pads, strides, dilations = pads or [0] * 2 * rank, strides or [1] * rank, dilations or [1] * rank
+        lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+        for axis, (kernel, stride, dilation) in enumerate(zip(kernel_shape, strides, dilations)):
+            before, after, size = pads[axis], pads[axis + rank], x.shape[axis + 2]
+            reach = dilation * (kernel - 1) + 1
+            count = -(-(size + before + after - reach) // stride) + 1
+            if (count - 1) * stride >= size + before:
+                count -= 1
+            behind = max((count - 1) * stride + reach - size - before, 0)
+            widths = [(0, 0)] * x.ndim
+            widths[axis + 2] = (before, behind)
+            padded = np.pad(x, widths, constant_values=lowest)
+            parts = [
+                np.take(padded, range(k * dilation, k * dilation + (count - 1) * stride + 1, stride), axis + 2)
+                for k in range(kernel)
+            ]
+            x = np.maximum.reduce(parts)
+        return (x,)
+
+
 class Softmax(OpRun):
     """Along one axis from opset 13 on, before that over all axes from `axis` on."""
 
@@ -90,7 +130,7 @@ class Hardmax(Softmax):
         return result
 
 
-CORRECTED_OPS: list[type[OpRun]] = [BatchNormalization, GlobalMaxPool, Softmax, LogSoftmax, Hardmax]
+CORRECTED_OPS: list[type[OpRun]] = [BatchNormalization, GlobalMaxPool, MaxPool, Softmax, LogSoftmax, Hardmax]
 
 
 def _normalise(

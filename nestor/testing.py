@@ -16,8 +16,8 @@ from graphir.errors import UnsupportedError
 
 
 def run(path: str | Path, inputs: Sequence[Any], *, opt_level: int = 3, threads: int = 2) -> list[Any]:
-    """Compiles the model and runs it once. `inputs` are arrays in the order of the graph's inputs (with or without those
-    that have initialisers); the outputs come in the order of the graph. Raises `UnsupportedError` for what is no tensor.
+    """Compiles the model and runs it once. `inputs` are arrays in the order of the graph's inputs, with or without
+    those that have initialisers. Raises `UnsupportedError` for what is no tensor of numbers.
     """
     import onnx
 

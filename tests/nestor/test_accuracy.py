@@ -273,3 +273,17 @@ def test_judge_runs_everything() -> None:
     right = accuracy.onnxruntime_outputs(model, inputs)["y"]
     assert [report.ok for report in accuracy.judge(model, inputs, {"y": right})] == [True]
     assert [report.ok for report in accuracy.judge(model, inputs, {"y": right + np.float32(1e-3)})] == [False]
+
+
+def test_max_pool_with_ceil_mode_starts_no_window_in_the_padding_behind() -> None:
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 12)])
+    data = np.random.default_rng(0).standard_normal((1, 2, 112, 7)).astype(np.float32)
+    found = accuracy.reference_outputs(model, {"x": data})["y"]
+    assert found.shape == (1, 2, 56, 3)
+    np.testing.assert_array_equal(
+        found[..., -1, :], data[:, :, 110:].max(2)[:, :, [0, 1, 2, 2, 3, 4, 4, 5, 6]].reshape(1, 2, 3, 3).max(-1)
+    )
