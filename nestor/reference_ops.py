@@ -1,7 +1,7 @@
 """Ops that the onnx reference evaluator computes wrongly (seen in onnx 1.23), done right for the judge.
 
 `BatchNormalization` of opsets 7 to 13 runs there in training mode whenever the attribute momentum has a value, which
-it always has; `MaxPool` with ceil_mode gives too many places; `GlobalMaxPool` reduces the wrong axes unless there are exactly two spatial ones; `Softmax`,
+it always has; `LRN` sums for as many channels as the batch is large; `MaxPool` with ceil_mode gives too many places; `GlobalMaxPool` reduces the wrong axes unless there are exactly two spatial ones; `Softmax`,
 `LogSoftmax` and `Hardmax` have the meaning of opset 13 (one axis) in earlier opsets too, where they work on all axes
 from `axis` on, 1 by default. This module imports the evaluator, so it is imported only when the judge runs.
 """
@@ -92,6 +92,26 @@ class MaxPool(_MaxPool):
         return (x,)
 
 
+class LRN(OpRun):
+    """Each element over a power of the squares around it on axis 1, for every channel and any rank."""
+
+    def _run(
+        self,
+        x: np.ndarray,
+        alpha: float | None = None,
+        beta: float | None = None,
+        bias: float | None = None,
+        size: int | None = None,
+    ) -> tuple[np.ndarray]:
+        assert size is not None
+        alpha, beta, bias = (d if v is None else v for v, d in ((alpha, 1e-4), (beta, 0.75), (bias, 1.0)))
+        before, after = (size - 1) // 2, size // 2
+        squares = np.stack(
+            [np.sum(x[:, max(0, c - before) : c + after + 1] ** 2, axis=1) for c in range(x.shape[1])], axis=1
+        )
+        return ((x / (bias + alpha / size * squares) ** beta).astype(x.dtype),)
+
+
 class Softmax(OpRun):
     """Along one axis from opset 13 on, before that over all axes from `axis` on."""
 
@@ -130,7 +150,7 @@ class Hardmax(Softmax):
         return result
 
 
-CORRECTED_OPS: list[type[OpRun]] = [BatchNormalization, GlobalMaxPool, MaxPool, Softmax, LogSoftmax, Hardmax]
+CORRECTED_OPS: list[type[OpRun]] = [BatchNormalization, GlobalMaxPool, LRN, MaxPool, Softmax, LogSoftmax, Hardmax]
 
 
 def _normalise(

@@ -287,3 +287,15 @@ def test_max_pool_with_ceil_mode_starts_no_window_in_the_padding_behind() -> Non
     np.testing.assert_array_equal(
         found[..., -1, :], data[:, :, 110:].max(2)[:, :, [0, 1, 2, 2, 3, 4, 4, 5, 6]].reshape(1, 2, 3, 3).max(-1)
     )
+
+
+def test_local_response_normalization_sums_around_every_channel() -> None:
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("LRN", ["x"], ["y"], size=4, alpha=0.5, beta=0.75, bias=2.0)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 13)])
+    data = np.random.default_rng(0).standard_normal((1, 6, 2, 2)).astype(np.float32)
+    inputs = {"x": data}
+    found, rival = accuracy.reference_outputs(model, inputs)["y"], accuracy.onnxruntime_outputs(model, inputs)["y"]
+    np.testing.assert_allclose(found, rival, rtol=1e-6)
