@@ -83,7 +83,7 @@ print(s.undo().trace[-1])
 
 # %% [markdown]
 # Two more ways to trust a schedule: `verify` compares it with the compute it came from, and `sanitize` runs the
-# kernel's program in an interpreter that watches every access for bounds, for reads of memory never written, and for races.
+# kernel's program in an interpreter that watches every access: bounds, reads of memory never written, races.
 
 # %%
 print(s.verify())
