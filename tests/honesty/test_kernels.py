@@ -20,7 +20,7 @@ from tests.models import zoo
 from tests.nestor.test_real_models import SHAPES
 from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, compose, lower_group, spec_of
 
-BUDGET = 400_000
+BUDGET = 250_000
 """The most block iterations of a rebuilt kernel, which the interpreter runs."""
 
 Seen = dict[str, tuple[GroupSpec, CompiledGroup]]
