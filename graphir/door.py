@@ -119,7 +119,7 @@ class Door:
             if (
                 not isinstance(array, np.ndarray)
                 or array.dtype != dtype
-                or array.shape != sizes
+                or not _are_same(array.shape, sizes)
                 or array.flags.num & _WRITABLE != _WRITABLE
             ):
                 self._wrong_output(array, number, sizes)
@@ -131,7 +131,7 @@ class Door:
             raise InputError(f"the output {name!r} is given {type(array).__name__}, not a numpy array")
         if array.dtype != v.dtype.numpy:
             raise InputError(f"the output {name!r} is {v.dtype}, the array given is {array.dtype}")
-        if array.shape != sizes:
+        if not _are_same(array.shape, sizes):
             raise InputError(f"the output {name!r} has shape {sizes}, the array given {array.shape}")
         raise InputError(
             f"the output {name!r} cannot be written in place: the array is read-only or not contiguous",
@@ -173,6 +173,10 @@ class Door:
             f"the input {v.name!r} has size {size} along axis {axis}, not {wanted}",
             help=f"its shape is {dims.shape_text(v.shape)}; compile with another shapes= for other sizes",
         )
+
+
+def _are_same(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return a == b
 
 
 def _axis(d: Expr) -> int | Expr:

@@ -20,6 +20,10 @@ from graphir import dims
 from graphir.builder import GraphBuilder
 from graphir.errors import GraphError, ModelError, ShapeError, UnsupportedError
 from graphir.executor import TensorInfo
+from graphir.frontends.onnx import control_flow as _control_flow  # noqa: F401 (these register their converters)
+from graphir.frontends.onnx import converters as _converters  # noqa: F401
+from graphir.frontends.onnx import recurrent as _recurrent  # noqa: F401
+from graphir.frontends.onnx import sequences as _sequences  # noqa: F401
 from graphir.frontends.onnx.functions import FunctionKey, expand, has_schema_function, model_functions, schema_function
 from graphir.frontends.onnx.load import load_model
 from graphir.frontends.onnx.registry import Refined, converters
@@ -409,7 +413,12 @@ class _Importer:
                     inputs = [node.input(i) for i in entry.inputs]
                 while inputs and inputs[-1] is None:
                     inputs.pop()
-                return self.add(definition.name, inputs, attrs, node)
+                mark = self.builder.checkpoint()
+                made = self.add(definition.name, inputs, attrs, node)
+                if not any(node.outputs[len(made) :]):
+                    return made
+                self.builder.restore(mark)  # an output is asked for that only the schema's function gives
+                node.outputs = [o for o in node.outputs if o in node.proto.output]
             except (ShapeError, GraphError) as error:
                 first = first or error
         function = schema_function(node.proto, node.inputs, self.opsets.get(domain, 1), domain)

@@ -38,7 +38,5 @@ def converter(*op_types: str, domain: str = "") -> Callable[[Converter], Convert
 
 
 def converters() -> dict[tuple[str, str], Converter]:
-    """All of them, with their files loaded."""
-    from graphir.frontends.onnx import control_flow, converters, recurrent, sequences  # noqa: F401 (they register)
-
+    """All that are registered; the importer loads their files."""
     return _CONVERTERS
