@@ -76,6 +76,18 @@ def test_costly_invariants_leave_the_loop() -> None:
     require_same_bits(wide, done)
 
 
+def test_what_memory_says_stays_in_the_loop() -> None:
+    t, b = Buffer("T", (const(1),), dtypes.int64), Buffer("B", (const(70),), float32)
+    zero, k, z = const(0), Var("k"), Var("z")
+    step = seq(Store(t, (zero,), t[zero] + 1), Store(b, (t[zero] % 7 * 10 + k,), const(1.0)))
+    body = seq(Store(t, (zero,), const(0)), For(k, const(0), const(10), "serial", step))
+    func = Func(
+        "f", (b,), (), seq(For(z, const(0), const(70), "serial", Store(b, (z,), const(0.0))), Allocate(t, body))
+    )
+    assert hoist_invariants(func) is func
+    require_same_bits(func, simplify_program(func))
+
+
 def test_cheap_sums_stay() -> None:
     _, func = scaled(16)
     low = lower_blocks(func)

@@ -169,6 +169,16 @@ def test_scalar_reads_under_a_mask_need_an_active_lane() -> None:
         require_same_bits(func, done, {n: size})
 
 
+def test_scalar_reads_of_a_tile_without_lanes_do_not_happen() -> None:
+    a, w, b = Buffer("A", (const(8),), float32), Buffer("w", (const(1),), float32), Buffer("B", (const(8),), float32)
+    o, i = Var("o"), Var("i")
+    body = If(less(o * 8 + i, 8), Store(b, (o * 8 + i,), a[o * 8 + i] * w[o]))
+    loop_o = For(o, const(0), const(3), "serial", For(i, const(0), const(8), "vectorized", body))
+    func = Func("f", (a, w, b), (), loop_o)
+    for target in TARGETS:
+        require_same_bits(func, vector(func, target))
+
+
 def test_registers_lose_masks_that_nobody_sees() -> None:
     n = Var("n")
     a, b = te.placeholder((5, n), name="A"), te.placeholder((n,), name="B")
