@@ -443,7 +443,7 @@ class _Builder(Transformer):  # type: ignore[type-arg]
             if str(kind) not in _ITER_KINDS:
                 self.fail(kind, f"unknown kind of iteration {kind}", help=f"kinds are {', '.join(_ITER_KINDS)}")
             begin, extent = self.domain(declared, domain)
-            var = self.variable_of(declared, begin, extent, binding)
+            var = self.variable_of(declared, begin, extent)
             self.define(declared.token, var)
             iters.append(IterVar(var, begin, extent, str(kind)))
             bindings.append(self.of_type(binding, declared.dtype))
