@@ -314,3 +314,25 @@ def test_equal_groups_are_compiled_once() -> None:
     got_y, got_z = executable.run([x, v])
     np.testing.assert_allclose(got_y, x @ random(8, 8) @ random(8, 8) @ random(8, 8), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got_z, v @ random(8, 8), rtol=1e-5, atol=1e-5)
+
+
+def test_a_sum_of_halves_reshaped_permuted_and_added() -> None:
+    b = GraphBuilder()
+    x, c = b.input("x", (3, 1, 20, 8), "float16"), b.input("c", (1, 8, 1, 1), "float16")
+    [y] = b.add("sum", [x], {"axes": (0,), "keepdims": False})
+    [y] = b.add("reshape", [y], {"shape": (1, 1, 4, 5, 8)})
+    [y] = b.add("transpose", [y], {"axes": (0, 1, 4, 2, 3)})
+    [y] = b.add("reshape", [y], {"shape": (1, 8, 4, 5)})
+    [y] = b.add("relu", [b.add("add", [y, c])[0]])
+    halves = {"x": random(3, 1, 20, 8).astype(np.float16), "c": random(1, 8, 1, 1).astype(np.float16)}
+    run_levels(b.finish([y]), halves, 2e-3)
+
+
+def test_nodes_without_operands() -> None:
+    b = GraphBuilder()
+    x = b.input("x", ("n", 4))
+    [steps] = b.add("arange", [], {"start": 0, "count": x.shape[0], "step": 2, "dtype": dtypes.int64})
+    [numbers] = b.add("cast", [steps], {"dtype": dtypes.float32})
+    [column] = b.add("unsqueeze", [numbers], {"axes": (1,)})
+    g = b.finish([b.add("add", [x, column])[0], steps], ["y", "steps"])
+    run_levels(g, {"x": random(5, 4)})
