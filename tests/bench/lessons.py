@@ -102,6 +102,22 @@ def steps(size: int) -> None:
         print(f"{name:>18} {seconds * 1e3:9.2f} ms {2e-9 * size**3 / seconds:8.1f} GFLOP/s")
 
 
+def bytes_products(threads: list[int]) -> None:
+    """The product of bytes against the rate of the dot instruction on operands in the first-level cache."""
+    lesson = load("int8_dot")
+    probe = build(*lesson.product(12 * 64, 32, 512, rows=12), target="llvm", threads=1)
+    small = lesson.arrays(12 * 64, 32, 512)
+    shape = (1024, 1024, 1024)
+    work = 2e-9 * shape[0] * shape[1] * shape[2]
+    for count in threads:
+        kernel = build(*lesson.product(*shape), target="llvm", threads=count)
+        arrays = lesson.arrays(*shape)
+        peak = 2e-9 * 12 * 64 * 32 * 512 / best(probe, small, 200) * count
+        rate = work / best(kernel, arrays)
+        peak = max(peak, 2e-9 * 12 * 64 * 32 * 512 / best(probe, small, 200) * count)
+        print(f"bytes, {count} threads: {rate:.0f} of {peak:.0f} GOP/s, {rate / peak:.2f}")
+
+
 def at_size(lesson: Any, name: str, size: int) -> Any:
     """A step whose compute is declared at the lesson's own size."""
     lesson.declare.__defaults__ = (size, size, size)
@@ -115,7 +131,9 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     given = parser.parse_args()
     steps(given.size)
-    products([int(t) for t in given.threads.split(",")])
+    threads = [int(t) for t in given.threads.split(",")]
+    products(threads)
+    bytes_products(threads)
 
 
 if __name__ == "__main__":
