@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schedule import Schedule, create_schedule
+from schedule import Schedule, create_schedule, tensor_intrinsic
 from targets.build import build
 from tensorir import expr as ir
 from tensorir import te
@@ -18,7 +18,7 @@ from tensorir.buffer import Buffer
 from tensorir.expr import And, Const, Expr, IfThenElse, IterVar, Load, Max, Min, Var, const
 from tensorir.interpreter import SanitizerError, interpret
 from tensorir.parser import parse_func
-from tensorir.stmt import Allocate, Block, For, Func, If, Stmt, Store
+from tensorir.stmt import Allocate, Block, For, Func, If, Stmt, Store, seq
 from tensorir.visit import rewrite_expr, rewrite_stmt, walk_expr, walk_stmt, with_body
 from tests.schedule.bits import make_arrays
 
@@ -178,11 +178,85 @@ def blocked() -> Schedule:
     return s
 
 
+def partial_sums() -> Schedule:
+    a = te.placeholder((5, 22), name="A")
+    k = te.reduce_axis(22, "k")
+    c = te.compute((5,), lambda i: te.sum(a[i, k], axis=k), name="C")
+    s = create_schedule(c)
+    _, k_i = s[c].split(k, factor=4)
+    partial = s[c].rfactor(k_i)
+    s[partial].compute_at(s[c], "i")
+    s[c].parallel("i")
+    return s
+
+
+def epilogue_in_tiles() -> Schedule:
+    a, b = te.placeholder((9, 6), name="A"), te.placeholder((6, 13), name="B")
+    k = te.reduce_axis(6, "k")
+    c = te.compute((9, 13), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((9, 13), lambda i, j: te.maximum(c[i, j], 0.0), name="D")
+    s = create_schedule(d)
+    i_o, j_o, _, _ = s[c].tile("i", "j", 4, 8)
+    s[d].reverse_compute_at(s[c], j_o)
+    s[c].parallel(i_o)
+    return s
+
+
+def aligned() -> Schedule:
+    a = te.placeholder((9, 13), name="A")
+    b = te.compute((9, 13), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((9, 12), lambda i, j: b[i, j] * b[i, j + 1], name="C")
+    s = create_schedule(c)
+    s[b].storage_align("i", 16, 1)
+    i_o, _ = s[c].split("i", factor=4)
+    s[b].compute_at(s[c], i_o)
+    s[c].parallel(i_o)
+    return s
+
+
+def double_buffered() -> Schedule:
+    a = te.placeholder((30,), name="A")
+    b = te.compute((30,), lambda i: a[i] * 3.0, name="B")
+    c = te.compute((26,), lambda i: b[i] + b[i + 4], name="C")
+    s = create_schedule(c)
+    i_o, _ = s[c].split("i", factor=8)
+    s[b].compute_at(s[c], i_o)
+    s[b].double_buffer()
+    return s
+
+
+def dot_products() -> Schedule:
+    x = te.placeholder((6, 4), name="x")
+    y = te.placeholder((4,), name="y")
+    q = te.reduce_axis(4, "q")
+    z = te.compute((6,), lambda i: te.sum(x[i, q] * y[q], axis=q), name="z")
+    rows = tensor_intrinsic(
+        [x, y],
+        z,
+        lambda x, y, z: seq(
+            *[z.loop(0, lambda i, q=q: z.store(i, value=te.fma(x[i, q], y[q], z[i]))) for q in range(4)]
+        ),
+        name="rows_6x4",
+    )
+    a, b = te.placeholder((12, 20), name="A"), te.placeholder((20,), name="B")
+    k = te.reduce_axis(20, "k")
+    c = te.compute((12,), lambda i: te.sum(a[i, k] * b[k], axis=k), name="C")
+    s = create_schedule(c)
+    i_o, i_i = s[c].split("i", factor=6)
+    k_o, k_i = s[c].split(k, factor=4)
+    s[c].reorder(i_o, k_o, i_i, k_i)
+    s[c].decompose_reduction(k_o)
+    s[c].tensorize(i_i, rows)
+    s[c].parallel(i_o)
+    return s
+
+
 GOLDEN: dict[str, Callable[[], Schedule]] = {
     f.__name__: f
     for f in (
         tail, symbolic_tail, two_splits, fused, matrix_product, cached_product, padded_sum, inlined_padding, stencil,
-        softmax, split_reduction, decomposed, blocked,
+        softmax, split_reduction, decomposed, blocked, partial_sums, epilogue_in_tiles, aligned, double_buffered,
+        dot_products,
     )
 }  # fmt: skip
 
