@@ -6,7 +6,7 @@ The file is a zip archive, nothing in it compressed:
 
     manifest.json         format, versions, target and CPU features, the ABI; size and SHA-256 of every other member
     plans/0.json          the plan of each variant (a set of input shapes): see `graphir.plan_json`
-    graphs/0.txt          the graph of each variant as text, for people
+    graphs/0.txt          the graph of each variant as text, for people; logs/0.txt what the passes said
     objects/kernels.bin   machine code of every kernel, one object after the other
     objects/entry0.o      machine code of each variant's entry
     weights.safetensors   the constants, as the kernels want them
@@ -23,7 +23,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -38,6 +38,7 @@ from graphir.plan import Launch, Plan
 from graphir.plan_json import plan_from_json, plan_json
 from graphir.stored import KernelAbi, StoredGroup, StoredKernel, abi_of, vector_bits_of
 from graphir.tensor_file import TensorFileError, read_tensors, tensor_file
+from graphir.variants import Variants
 from targets.llvm.machine import machine_of, require_runnable
 from targets.llvm.runtime import CONTEXT_FIELDS, CONTEXT_LLVM_TYPE
 from tensorir.errors import UserError
@@ -76,46 +77,22 @@ def nestor_version() -> str:
 # ------------------------------------------------------------------------------------------------------------- saving
 
 
-def save(exe: Executable, path: str | os.PathLike[str]) -> None:
-    """Writes an executable as an artifact; the file appears whole or not at all. Raises `ArtifactError` for one that
-    cannot be stored: of another target than `llvm`, or calling a host function defined in a notebook."""
+def save(exe: Executable | Sequence[Executable], path: str | os.PathLike[str]) -> None:
+    """Writes an executable as an artifact, or several of one model for other shapes, which share kernels and weights.
+
+    The file appears whole or not at all. Raises `ArtifactError` for what cannot be stored: another target than `llvm`,
+    a host function defined in a notebook, executables that do not belong together.
+    """
     target = Path(path)
-    if exe.target.kind != "llvm" or exe.entry_object is None:
-        raise ArtifactError(
-            f"an executable for the target {exe.target.kind} has no machine code to save", help="compile for llvm"
-        )
-    _require_named_externs(exe.plan)
-    members = _Members()
+    variants = (exe,) if isinstance(exe, Executable) else tuple(exe)
+    _require_saveable(variants)
     folder = target.parent if target.parent != Path() else Path(".")
     if not folder.is_dir():
         raise ArtifactError(f"cannot save {target}: there is no folder {folder}")
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=folder)
     try:
         with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            members.archive = archive
-            names = _tensor_names(exe.plan)
-            members.add(WEIGHTS, tensor_file(dict(zip(names, exe.constants))))
-            kernels = _add_kernels(members, exe.plan)
-            plan = plan_json(exe.plan, names)
-            members.add("plans/0.json", [json.dumps(plan, separators=(",", ":")).encode()])
-            members.add("graphs/0.txt", [str(exe.graph).encode()])
-            members.add("log.txt", ["\n".join(map(str, exe.log)).encode()])
-            members.add("objects/entry0.o", [exe.entry_object])
-            machine = machine_of(exe.target)
-            manifest = {
-                "format": FORMAT,
-                "nestor": nestor_version(),
-                "llvm": machine.key.partition("|")[0],
-                "abi": abi_digest(),
-                "target": str(exe.target),
-                "triple": machine.triple,
-                "features": sorted(exe.target.features),
-                "threads": exe.threads,
-                "kernels": kernels,
-                "variants": [{"plan": "plans/0.json", "graph": "graphs/0.txt", "entry": "objects/entry0.o"}],
-                "members": members.facts,
-            }
-            text = json.dumps(manifest, indent=1).encode()
+            text = json.dumps(_add_members(_Members(archive), variants), indent=1).encode()
             _write(archive, MANIFEST, [text])
             archive.comment = SEAL + hashlib.sha256(text).hexdigest().encode()
         os.chmod(temporary, 0o644)
@@ -125,11 +102,63 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
         raise
 
 
+def _require_saveable(variants: Sequence[Executable]) -> None:
+    if not variants:
+        raise ArtifactError("there is no executable to save")
+    first = variants[0]
+    for exe in variants:
+        if exe.target.kind != "llvm" or exe.entry_object is None:
+            raise ArtifactError(
+                f"an executable for the target {exe.target.kind} has no machine code to save", help="compile for llvm"
+            )
+        same = [i.name for i in exe.inputs] == [i.name for i in first.inputs]
+        if not same or str(exe.target) != str(first.target) or exe.threads != first.threads:
+            raise ArtifactError(
+                "the executables to save together differ in their inputs' names, target or threads",
+                help="compile one model with several shapes=, all else equal",
+            )
+        _require_named_externs(exe.plan)
+
+
+def _add_members(members: _Members, variants: Sequence[Executable]) -> dict[str, Any]:
+    """Everything but the manifest, which is given back."""
+    machine = machine_of(variants[0].target)
+    names = _add_weights(members, variants)
+    facts, numbers = _add_kernels(members, [v.plan for v in variants])
+    entries: list[dict[str, Any]] = []
+    for n, exe in enumerate(variants):
+        entry: dict[str, Any] = {
+            "plan": f"plans/{n}.json",
+            "graph": f"graphs/{n}.txt",
+            "log": f"logs/{n}.txt",
+            "entry": f"objects/entry{n}.o",
+        }
+        assert exe.entry_object is not None
+        members.add(entry["plan"], [json.dumps(plan_json(exe.plan, names[n]), separators=(",", ":")).encode()])
+        members.add(entry["graph"], [str(exe.graph).encode()])
+        members.add(entry["log"], ["\n".join(map(str, exe.log)).encode()])
+        members.add(entry["entry"], [exe.entry_object])
+        entries.append({**entry, "kernels": numbers[n]})
+    return {
+        "format": FORMAT,
+        "nestor": nestor_version(),
+        "llvm": machine.key.partition("|")[0],
+        "abi": abi_digest(),
+        "target": str(variants[0].target),
+        "triple": machine.triple,
+        "features": sorted(variants[0].target.features),
+        "threads": variants[0].threads,
+        "kernels": facts,
+        "variants": entries,
+        "members": members.facts,
+    }
+
+
 class _Members:
     """Writes members and keeps their sizes and digests."""
 
-    def __init__(self) -> None:
-        self.archive: zipfile.ZipFile
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.archive = archive
         self.facts: dict[str, dict[str, Any]] = {}
 
     def add(self, name: str, parts: Iterable[bytes | memoryview]) -> None:
@@ -155,19 +184,35 @@ def _write(archive: zipfile.ZipFile, name: str, parts: Iterable[bytes | memoryvi
             file.write(part)
 
 
-def _tensor_names(plan: Plan) -> list[str]:
-    names: dict[str, None] = {}
-    for number, v in enumerate(plan.constants):
-        names.setdefault(v.name if v.name not in names and not v.name.startswith("__") else f"{v.name}#{number}")
-    return list(names)
+def _add_weights(members: _Members, variants: Sequence[Executable]) -> list[list[str]]:
+    """Every different constant once; the name of each variant's constants, in order."""
+    stored: dict[str, np.ndarray] = {}
+    known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+    names: list[list[str]] = []
+    for exe in variants:
+        names.append([])
+        for v, data in zip(exe.plan.constants, exe.constants):
+            content = (str(data.dtype), data.shape, hashlib.sha256(np.ascontiguousarray(data).tobytes()).digest())
+            if content not in known:
+                plain = v.name not in stored and not v.name.startswith("__")
+                known[content] = v.name if plain else f"{v.name}#{len(stored)}"
+                stored[known[content]] = data
+            names[-1].append(known[content])
+    members.add(WEIGHTS, tensor_file(stored))
+    return names
 
 
-def _add_kernels(members: _Members, plan: Plan) -> list[dict[str, Any]]:
+def _add_kernels(members: _Members, plans: Sequence[Plan]) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """Every different kernel once; and the numbers of each plan's kernels."""
     facts: list[dict[str, Any]] = []
     objects: list[bytes] = []
+    known: dict[tuple[str, bytes], int] = {}
     at = 0
-    for k in plan.kernels:
+    for k in (k for plan in plans for k in plan.kernels):
         kernel = k.group.kernel
+        if (k.name, kernel.object) in known:
+            continue
+        known[k.name, kernel.object] = len(facts)
         facts.append(
             {
                 "name": k.name,
@@ -185,7 +230,7 @@ def _add_kernels(members: _Members, plan: Plan) -> list[dict[str, Any]]:
         objects.append(kernel.object)
         at += len(kernel.object)
     members.add(KERNELS, objects)
-    return facts
+    return facts, [[known[k.name, k.group.kernel.object] for k in plan.kernels] for plan in plans]
 
 
 def _require_named_externs(plan: Plan) -> None:
@@ -210,7 +255,7 @@ class Artifact:
     manifest: dict[str, Any]
     plans: tuple[dict[str, Any], ...]
     graphs: tuple[str, ...]
-    log: str
+    logs: tuple[str, ...]
 
     def __str__(self) -> str:
         m = self.manifest
@@ -238,9 +283,11 @@ def inspect(path: str | os.PathLike[str]) -> Artifact:
         return reader.artifact()
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None, externs: Sequence[str] = ()) -> Executable:
-    """The executable that an artifact holds. `threads` replaces the number it was compiled with; `externs` names host
-    functions outside Nestor that it may call.
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, externs: Sequence[str] = ()
+) -> Executable | Variants:
+    """The executable that an artifact holds, or the variants, where it holds several. `threads` replaces the number it
+    was compiled with; `externs` names host functions outside Nestor that it may call.
 
     Raises `ArtifactError` before any of its code is loaded: for a file that is not an artifact or is damaged, of
     another version, or of a machine that this one cannot stand in for.
@@ -249,7 +296,8 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None, externs: S
     with reader:
         manifest = reader.manifest()
         target = reader.require_here(manifest)
-        return reader.executable(manifest, target, threads, frozenset(externs))
+        made = reader.executables(manifest, target, threads, frozenset(externs))
+        return made[0] if len(made) == 1 else Variants(made)
 
 
 class _Reader:
@@ -359,31 +407,29 @@ class _Reader:
             read = {name: self.member(manifest, name) for name in manifest["members"]}
             plans = tuple(json.loads(read[v["plan"]].tobytes()) for v in manifest["variants"])
             graphs = tuple(read[v["graph"]].tobytes().decode() for v in manifest["variants"])
-            return Artifact(self.path, manifest, plans, graphs, read["log.txt"].tobytes().decode())
+            logs = tuple(read[v["log"]].tobytes().decode() for v in manifest["variants"])
+            return Artifact(self.path, manifest, plans, graphs, logs)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self.damaged(error) from None
 
-    def executable(
+    def executables(
         self, manifest: dict[str, Any], target: Target, threads: int | None, allowed: frozenset[str]
-    ) -> Executable:
-        """The executable: everything verified first, then the machine code loaded."""
+    ) -> list[Executable]:
+        """The executables: everything verified first, then the machine code loaded."""
         read = {name: self.member(manifest, name) for name in manifest["members"]}
         try:
             kernels = _kernels(manifest["kernels"], read[KERNELS].tobytes())
-            [variant] = manifest["variants"]
-            plan, tensors = plan_from_json(json.loads(read[variant["plan"]].tobytes()), kernels)
             data = read_tensors(read[WEIGHTS])
-            constants = {}
-            for v, name in zip(plan.constants, tensors):
-                if data[name].dtype != v.dtype.numpy or data[name].nbytes != _constant(v.nbytes):
-                    raise ValueError(f"the weight {name} does not fit the plan")
-                constants[v] = data[name]
-            entry, log = read[variant["entry"]].tobytes(), read["log.txt"].tobytes().decode().splitlines()
+            found = [self.variant(v, kernels, data, read) for v in manifest["variants"]]
             wanted = manifest["threads"] if threads is None else threads
             if wanted is not None and (type(wanted) is not int or wanted < 1):
                 raise ValueError(f"threads is {wanted!r}")
+            if not found:
+                raise ValueError("it holds no plan")
         except (GraphError, TensorFileError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise self.damaged(error.message if isinstance(error, UserError) else error) from None
+        except IndexError as error:
+            raise self.damaged(error) from None
         for k in kernels:
             for name in k.group.kernel.externs:
                 if not name.startswith(TRUSTED) and name not in allowed:
@@ -391,10 +437,32 @@ class _Reader:
                         f"{self.path} calls the host function {name}, which is not part of Nestor",
                         help=f"if you trust it, load it with externs=[{name!r}]",
                     )
+        return [
+            Executable(graph, plan, target, threads=wanted, log=log, entry=entry) for graph, plan, entry, log in found
+        ]
+
+    def variant(
+        self,
+        facts: dict[str, Any],
+        kernels: Sequence[GraphKernel],
+        data: Mapping[str, np.ndarray],
+        read: Mapping[str, np.ndarray],
+    ) -> tuple[Graph, Plan, bytes, list[str]]:
+        """What one variant is made of."""
+        if any(type(n) is not int or n < 0 for n in facts["kernels"]):
+            raise ValueError("a kernel has no number")
+        own = [kernels[n] for n in facts["kernels"]]
+        plan, tensors = plan_from_json(json.loads(read[facts["plan"]].tobytes()), own)
+        constants = {}
+        for v, name in zip(plan.constants, tensors):
+            if data[name].dtype != v.dtype.numpy or data[name].nbytes != _constant(v.nbytes):
+                raise ValueError(f"the weight {name} does not fit the plan")
+            constants[v] = data[name]
+        entry, log = read[facts["entry"]].tobytes(), read[facts["log"]].tobytes().decode().splitlines()
         nodes = tuple(i.node for i in plan.walk() if isinstance(i, Launch))
         symbols = tuple(s.symbol for s in plan.symbols)
         graph = Graph(plan.name, plan.inputs, plan.outputs, nodes, constants, symbols, plan.output_names)
-        return Executable(graph, plan, target, threads=wanted, log=log, entry=entry)
+        return graph, plan, entry, log
 
 
 def _kernels(facts: Sequence[dict[str, Any]], objects: bytes) -> tuple[GraphKernel, ...]:

@@ -315,9 +315,7 @@ def _read_kernel(data: bytes, again: Callable[[], CompiledGroup]) -> tuple[Store
     length = int.from_bytes(body[:8], "little")
     header = json.loads(body[8 : 8 + length])
     abi = KernelAbi.from_json(header["abi"])
-    kernel = StoredKernel(
-        header["symbol"], body[8 + length :], abi, header["spills"], header["vector_bits"], again
-    )
+    kernel = StoredKernel(header["symbol"], body[8 + length :], abi, header["spills"], header["vector_bits"], again)
     group = StoredGroup(kernel, header["implementation"], header["config"], tuple(header["log"]))
     return group, tuple(header["dims"])
 
@@ -361,6 +359,7 @@ def _argument(value: Any) -> str:
 def find_model(key: str | None, again: Callable[[], Executable]) -> Executable | None:
     """The executable that was kept under a key. `again` compiles it anew, for who looks at its graph or programs."""
     from graphir.artifact import ArtifactError, load
+    from graphir.executor import Executable
 
     cache = user_cache()
     path = None if cache is None or key is None else cache.find("models", key)
@@ -368,6 +367,7 @@ def find_model(key: str | None, again: Callable[[], Executable]) -> Executable |
         return None
     try:
         found = load(path)
+        assert isinstance(found, Executable)
     except (ArtifactError, OSError):
         cache.drop("models", key)
         return None

@@ -122,6 +122,7 @@ class Executable:
         self._graph = graph
         self._source = source if source is not None else graph
         self.remake: Callable[[], Executable] | None = None
+        self._is_loaded = entry is not None
         self.plan = plan
         self.target = target
         self.threads = threads
@@ -149,6 +150,11 @@ class Executable:
         return self._graph if self.remake is None else self.remake().graph
 
     @property
+    def has_graph(self) -> bool:
+        """True unless it was loaded from an artifact: then its nodes name the ops they run, without attributes."""
+        return self.remake is not None or not self._is_loaded
+
+    @property
     def source(self) -> Graph:
         """The graph before the passes, as far as it is known."""
         return self._source if self.remake is None else self.remake().source
@@ -167,6 +173,14 @@ class Executable:
     def constants(self) -> tuple[np.ndarray, ...]:
         """The data of the plan's constants, as the kernels want them."""
         return tuple(self._constants)
+
+    def refusal(self, inputs: Mapping[str, Any] | Sequence[Any]) -> InputError | None:
+        """Why these inputs cannot be run, None if they can."""
+        try:
+            self._door.check(self._door.arrange(inputs))
+        except InputError as error:
+            return error
+        return None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the executable as an artifact: see `graphir.artifact`."""

@@ -20,6 +20,7 @@ _EXPORTS = {
     # models
     "compile": "graphir.compile:compile",
     "load": "graphir.artifact:load",
+    "save": "graphir.artifact:save",
     "inspect": "graphir.artifact:inspect",
     "Executable": "graphir.executor:Executable",
     "Graph": "graphir.ir:Graph",

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphir.groups import kernel_nodes
-from graphir.ir import Node
 from graphir.plan import Launch
 from graphir.stored import vector_bits_of
 from nestor.bench.probe import MachineFloor
-from nestor.bench.work import Work, node_work
+from nestor.bench.work import Work, node_work, traffic
 
 if TYPE_CHECKING:
     from graphir.executor import Executable
@@ -80,11 +79,12 @@ def profile_model(
     whole = _best_run(exe, arrays, repeats)
     found = exe.profile(arrays, repeats)
     launches = {i.node.name: i for i in exe.plan.walk() if isinstance(i, Launch)}
-    described = {n.name: n for n, _ in kernel_nodes(exe.graph, views=True)}
+    described = {n.name: n for n, _ in kernel_nodes(exe.graph, views=True)} if exe.has_graph else {}
     kernels: list[KernelProfile] = []
     for one in found.times:
         launch = launches[one.node]
-        work, known = _work(described.get(one.node, launch.node), launch.node, symbols)
+        known = described.get(one.node)
+        work = Work(0, traffic(launch.node, symbols)) if known is None else node_work(known, symbols)
         group = exe.plan.kernels[launch.kernel].group
         native = hasattr(group.kernel, "object")
         kernels.append(
@@ -92,7 +92,7 @@ def profile_model(
                 one.node,
                 one.ops,
                 one.seconds,
-                work.flop if known else None,
+                None if known is None else work.flop,
                 work.nbytes,
                 machine.seconds(work.flop, work.nbytes),
                 group.kernel.spills if native else 0,
@@ -101,19 +101,6 @@ def profile_model(
             )
         )
     return ModelProfile(tuple(kernels), whole, machine)
-
-
-def _work(node: Node, launched: Node, symbols: Mapping[str, int]) -> tuple[Work, bool]:
-    """The work of a node, and whether its arithmetic is known: a node of an artifact names its ops and no more."""
-    if node.op == "group" or (node.attrs or "+" not in launched.op) and node is not launched:
-        return node_work(node, symbols), True
-    from graphir import dims
-
-    nbytes = sum(dims.evaluate(v.nbytes, symbols) for v in (*node.operands, *node.outputs))
-    try:
-        return node_work(node, symbols), True
-    except Exception:  # noqa: BLE001 - an op without its attributes may fail in any way
-        return Work(0, nbytes), False
 
 
 def _best_run(exe: Executable, arrays: list[np.ndarray], repeats: int) -> float:

@@ -47,11 +47,15 @@ def members_of(node: Node) -> tuple[Node, ...]:
 
 def node_work(node: Node, symbols: Mapping[str, int]) -> Work:
     """The work of a node that runs as a kernel, for these sizes of the symbols."""
+    return Work(sum(op_flop(n, symbols) for n in members_of(node)), traffic(node, symbols))
+
+
+def traffic(node: Node, symbols: Mapping[str, int]) -> int:
+    """The bytes of what a node reads from outside and of its results."""
     members = members_of(node)
     inside = {v for n in members for v in n.outputs}
     read = dict.fromkeys(v for n in members for v in n.operands if v not in inside)
-    nbytes = sum(dims.evaluate(v.nbytes, symbols) for v in (*read, *node.outputs))
-    return Work(sum(op_flop(n, symbols) for n in members), nbytes)
+    return sum(dims.evaluate(v.nbytes, symbols) for v in (*read, *node.outputs))
 
 
 def op_flop(node: Node, symbols: Mapping[str, int]) -> int:

@@ -20,8 +20,10 @@ from onnx import TensorProto, helper
 from graphir import artifact
 from graphir.artifact import ArtifactError, inspect, load, save
 from graphir.compile import compile
+from graphir.errors import InputError
 from graphir.executor import Executable
 from graphir.tensor_file import TensorFileError, read_tensors, tensor_file
+from graphir.variants import Variants
 
 
 def _onnx(nodes: list[onnx.NodeProto], inputs: dict[str, Any], outputs: dict[str, Any], **weights: Any) -> bytes:
@@ -210,6 +212,47 @@ def test_it_is_inert_to_inspect(compiled: dict[str, Executable], tmp_path: Path,
         assert not [n for n in archive.namelist() if n.endswith((".pkl", ".py", ".pickle"))]
 
 
+# -------------------------------------------------------------------------------------------------------- variants
+
+
+def test_several_shapes_share_one_artifact(tmp_path: Path) -> None:
+    model, path = _dense(), tmp_path / "m.nst"
+    variants = [compile(model, shapes={"x": (n, 7)}) for n in (1, 16)]
+    save([*variants, compile(model)], path)
+    loaded = load(path)
+    assert isinstance(loaded, Variants) and len(loaded.variants) == 3
+    for n, number in ((16, 1), (1, 0), (5, 2)):
+        x = np.random.default_rng(n).standard_normal((n, 7), np.float32)
+        assert loaded.pick([x]) is loaded.variants[number]
+        assert (
+            loaded.run({"x": x})[0].tobytes()
+            == (variants[number] if number < 2 else compile(model)).run([x])[0].tobytes()
+        )
+    first, second = (v.constants[0] for v in loaded.variants[:2])
+    assert np.shares_memory(first, second)
+    assert str(inspect(path)).count("input x") == 3
+    loaded.save(tmp_path / "again.nst")
+    assert len(load(tmp_path / "again.nst").variants) == 3  # type: ignore[union-attr]
+
+
+def test_inputs_that_fit_no_variant_are_told_the_shapes(tmp_path: Path) -> None:
+    model, path = _dense(), tmp_path / "m.nst"
+    save([compile(model, shapes={"x": (n, 7)}) for n in (1, 16)], path)
+    loaded = load(path)
+    with pytest.raises(InputError, match=r"fit none of the shapes(.|\n)*x: float32\[1, 7\]; x: float32\[16, 7\]"):
+        loaded.run([np.zeros((3, 7), np.float32)])
+    with pytest.raises(InputError, match="'x' is missing"):
+        loaded.run({})
+    with pytest.raises(InputError, match="is float32, the array given is float64"):
+        loaded.run([np.zeros((1, 7))])
+
+
+def test_executables_that_do_not_belong_together_are_refused(compiled: dict[str, Executable], tmp_path: Path) -> None:
+    for others in ([compiled["dense"], compiled["branch"]], [compiled["dense"], compile(_dense(), threads=1)], []):
+        with pytest.raises(ArtifactError, match="differ in their inputs' names|no executable"):
+            save(others, tmp_path / "m.nst")
+
+
 # -------------------------------------------------------------------------------------------------------- refusals
 
 
@@ -352,7 +395,7 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 
 def test_members_nobody_vouches_for_are_refused(compiled: dict[str, Executable], tmp_path: Path) -> None:
     save(compiled["dense"], tmp_path / "m.nst")
-    forged = _altered(tmp_path / "m.nst", lambda m: m["members"].pop("log.txt"))
+    forged = _altered(tmp_path / "m.nst", lambda m: m["members"].pop("logs/0.txt"))
     with pytest.raises(ArtifactError, match="its members are not those of the manifest"):
         load(forged)
 
