@@ -13,7 +13,7 @@ import hashlib
 from functools import cache
 from typing import Any
 
-from tensorir.buffer import Buffer, Range, Region
+from tensorir.buffer import AlignedBuffer, Buffer, Range, Region
 from tensorir.expr import Const, Expr, IterVar, Let, Reduce, Var
 from tensorir.reducer import Reducer
 from tensorir.stmt import Allocate, Block, For, Func, LetStmt, Stmt
@@ -54,6 +54,10 @@ def _same_leaf(a: Any, b: Any) -> bool:
     if isinstance(a, float):
         return repr(a) == repr(b)  # tells -0.0 from 0.0 and lets NaN equal itself
     return type(a) is type(b) and bool(a == b)
+
+
+def _alignment(b: Buffer) -> tuple[int, int, int] | None:
+    return (b.axis, b.factor, b.offset) if isinstance(b, AlignedBuffer) else None
 
 
 _RESTORE = object()
@@ -101,7 +105,7 @@ class _Comparison:
         if a.dtype != b.dtype:
             return False
         if isinstance(a, Buffer):
-            if a.scope != b.scope or len(a.shape) != len(b.shape):
+            if a.scope != b.scope or len(a.shape) != len(b.shape) or _alignment(a) != _alignment(b):
                 return False
             self.stack.extend(zip(a.shape, b.shape, strict=True))
         return True

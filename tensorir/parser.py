@@ -24,7 +24,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from lark.indenter import DedentError, Indenter
 
 from tensorir import dtypes
-from tensorir.buffer import SCOPES, Buffer, Range, Region
+from tensorir.buffer import SCOPES, AlignedBuffer, Buffer, Range, Region
 from tensorir.dtypes import DType, dtype_of
 from tensorir.errors import ExpressionError, UserError
 from tensorir.expr import (
@@ -317,7 +317,7 @@ class _Builder(Transformer):  # type: ignore[type-arg]
         return found
 
     def buffer(
-        self, name: Token, dtype: Token, shape: tuple[Expr, ...] | None, scope: Token | None
+        self, name: Token, dtype: Token, shape: tuple[Expr, ...] | None, scope: Token | None, *aligned: Token | None
     ) -> tuple[Token, Buffer]:
         if scope is not None and str(scope) not in SCOPES:
             self.fail(scope, f"unknown scope {scope}", help=f"scopes are {', '.join(SCOPES)}")
@@ -325,7 +325,9 @@ class _Builder(Transformer):  # type: ignore[type-arg]
             if not extent.dtype.is_integer:
                 self.fail(name, f"a dimension of {name} is {extent.dtype}, not an integer")
         where = "global" if scope is None else str(scope)
-        return name, self.made(Buffer, str(name), shape or (), dtype_of(str(dtype)), where)
+        fields = (str(name), shape or (), dtype_of(str(dtype)), where)
+        numbers = [int(a) for a in aligned if a is not None]
+        return name, self.made(AlignedBuffer, *fields, *numbers) if numbers else self.made(Buffer, *fields)
 
     def attrs(self, *found: tuple[str, Any]) -> tuple[tuple[str, Any], ...]:
         return found

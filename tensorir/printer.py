@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tensorir import dtypes
-from tensorir.buffer import Buffer, Region
+from tensorir.buffer import AlignedBuffer, Buffer, Region
 from tensorir.expr import (
     EQ,
     LE,
@@ -70,7 +70,7 @@ from tensorir.visit import children
 
 KEYWORDS = frozenset(
     "func outputs attrs alloc let for in block reads writes init where if else and or not mask pragma True False None "
-    "inf nan eval pass".split()
+    "inf nan eval pass aligned".split()
 )
 
 _IDENTIFIER = re.compile(r"[^A-Za-z0-9_]")
@@ -280,7 +280,8 @@ class Printer:
     def buffer(self, b: Buffer) -> str:
         """The declaration of a buffer."""
         scope = "" if b.scope == "global" else f" @{b.scope}"
-        return f"{self.namer.name(b)}: {b.dtype}[{', '.join(self.expr(x) for x in b.shape)}]{scope}"
+        aligned = f" aligned({b.axis}, {b.factor}, {b.offset})" if isinstance(b, AlignedBuffer) else ""
+        return f"{self.namer.name(b)}: {b.dtype}[{', '.join(self.expr(x) for x in b.shape)}]{scope}{aligned}"
 
     def region(self, r: Region) -> str:
         """A region: points as indices, ranges as begin:+extent."""

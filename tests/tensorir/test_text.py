@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schedule import create_schedule
 from tensorir import dtypes, te
-from tensorir.buffer import Buffer
+from tensorir.buffer import AlignedBuffer, Buffer
 from tensorir.equality import structural_equal
 from tensorir.expr import (
     LT,
@@ -156,6 +156,17 @@ def test_masks_and_vectors() -> None:
     assert text.startswith("A[ramp(i, 1, 8), mask=ramp(i, 1, 8) < broadcast(64, 8)] = A[")
     again = parse_stmt(text, {"A": a, "i": i})
     assert structural_equal(s, again) and stmt_text(again) == text
+
+
+def test_alignment_comes_back() -> None:
+    text = (
+        "func f(A: float32[4, 30]) outputs 1:\n  alloc B: float32[4, 33] @local aligned(0, 32, 1)\n  B[3, 32] = 0.0\n"
+        "  A[3, 29] = B[3, 32]"
+    )
+    func = parse_func(text)
+    assert isinstance(func.body, Allocate) and isinstance(func.body.buffer, AlignedBuffer)
+    assert func_text(func) == text
+    assert not structural_equal(func, parse_func(text.replace(" aligned(0, 32, 1)", "")))
 
 
 def test_sibling_loops_may_share_a_name() -> None:
