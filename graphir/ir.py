@@ -30,6 +30,7 @@ from graphir import dims
 from tensorir import dtypes
 from tensorir.dtypes import DType
 from tensorir.expr import Expr, Var
+from tensorir.html import changed_lines, text_html
 from tensorir.layout import Layout
 from tensorir.origin import Origin
 
@@ -187,8 +188,14 @@ class Graph:
                 file.write(picture)
         return picture
 
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    def changes_html(self, before: Graph) -> str:
+        """The text of the graph for a notebook, the lines that are not in `before` marked."""
+        lines = str(self).splitlines()
+        return text_html(lines, changed_lines(str(before).splitlines(), lines))
+
+    def _repr_html_(self) -> str:
+        """The picture, and the text beside it."""
+        return f"{self.svg()}<details><summary>text</summary>{text_html(str(self).splitlines())}</details>"
 
     def infer(self, shapes: Mapping[str, Sequence[Any]] | None = None) -> Graph:
         """The graph with every shape, dtype and content derived again; `shapes` fixes dimensions of inputs."""
