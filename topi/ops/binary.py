@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tensorir import te
-from tensorir.expr import Expr, const
-from tensorir.intrinsics import pow_
+from tensorir.expr import Expr, Let, Var, const
+from tensorir.intrinsics import copysign, pow_
 from tensorir.te import Tensor
 from topi.broadcast import broadcast_shapes, read
 from topi.op import Attribute, Fixed, InputValue, Onnx, Op, OpError, attribute, op
@@ -116,18 +116,25 @@ for _row in TABLE:
     _define(_row)
 
 
+def mod_of_floats(x: Expr, y: Expr) -> Expr:
+    """numpy.mod: the remainder with the sign of the divisor, from the exact one with the sign of the dividend."""
+    rest, zero = Var("rest", x.dtype), const(0, x.dtype)
+    moved = te.select(te.not_equal(rest < zero, y < zero), rest + y, rest)
+    body = te.select(te.equal(rest, zero), copysign(zero, y), moved)
+    return Let(rest, te.truncmod(x, y), body, x.dtype)
+
+
 @op("mod", onnx=[Onnx("Mod", 10, {"fmod": attribute("fmod", 0, bool)})], in_place=(0, 1))
 def mod(x: Tensor, y: Tensor, /, *, fmod: bool = False) -> Tensor:
     """Remainder with the sign of the divisor, or with `fmod` that of the dividend."""
-    if x.dtype.is_float and not fmod:
-        raise OpError("mod: floats need fmod=1", help="the ONNX specification defines fmod=0 for integers only")
-    scalar = te.truncmod if fmod else te.floormod
+    scalar = te.truncmod if fmod else mod_of_floats if x.dtype.is_float else te.floormod
     return broadcast_compute("mod", scalar, (x, y))
 
 
 mod.reference(lambda x, y, *, fmod=False: np.fmod(x, y) if fmod else np.mod(x, y))
 mod.case([(3, 37), (37,)], "int32", low=1, high=9)
 mod.case([(3, 37), (37,)], "float32", low=1, high=9, fmod=True)
+mod.case([(3, 37), (37,)], "float32", low=-9, high=9, tolerance=1e-4)
 
 
 @op("shift", onnx=[Onnx("BitShift", 11, {"direction": attribute("direction", "LEFT")})], in_place=(0, 1))

@@ -308,7 +308,7 @@ mean_variance_norm.case([(2, 3, 5, 7)])
 
 @op("lp_norm", onnx=[Onnx("LpNormalization", 1, {"axis": attribute("axis", -1), "p": attribute("p", 2)})])
 def lp_norm(x: Tensor, /, *, axis: int = -1, p: int = 2) -> Tensor:
-    """x divided by its p-norm (1 or 2) along an axis."""
+    """x divided by its p-norm (1 or 2) along an axis; zeros where that is 0."""
     if p not in (1, 2):
         raise OpError(f"lp_norm: p is {p}", help="1 and 2 are known")
     place = normalize_axis("lp_norm", axis, len(x.shape))
@@ -317,14 +317,16 @@ def lp_norm(x: Tensor, /, *, axis: int = -1, p: int = 2) -> Tensor:
     norm = reduced(x, (place,), True, "lp_norm_norm", te.sum, before, after)
 
     def element(*i: Expr) -> Expr:
-        return x(*i) / norm(*[const(0) if n == place else v for n, v in enumerate(i)])
+        length = norm(*[const(0) if n == place else v for n, v in enumerate(i)])
+        return x(*i) / te.select(te.equal(length, const(0, x.dtype)), const(1, x.dtype), length)
 
     return te.compute(x.shape, element, name="lp_norm")
 
 
 @lp_norm.reference
 def _lp_norm(x: Any, *, axis: int = -1, p: int = 2) -> Any:
-    return x / np.linalg.norm(x, p, axis, keepdims=True)
+    length = np.linalg.norm(x, p, axis, keepdims=True)
+    return x / np.where(length == 0, 1, length)
 
 
 lp_norm.case([(3, 37)])

@@ -333,6 +333,52 @@ for _exclusive in (False, True):
         cumsum.case([(3, 7)], axis=1, exclusive=_exclusive, reverse=_reverse)
 
 
+@op(
+    "cumprod",
+    onnx=[
+        Onnx(
+            "CumProd",
+            26,
+            {
+                "axis": input_value(1),
+                "exclusive": attribute("exclusive", 0, bool),
+                "reverse": attribute("reverse", 0, bool),
+            },
+            inputs=(0,),
+        )
+    ],
+)
+def cumprod(x: Tensor, /, *, axis: Any = 0, exclusive: bool = False, reverse: bool = False) -> Tensor:
+    """Running product along `axis`, without the element itself if `exclusive`, from the end if `reverse`."""
+    number = axis[0] if isinstance(axis, tuple) else axis
+    place = normalize_axis("cumprod", int(getattr(number, "value", number) or 0), len(x.shape))
+    k = te.reduce_axis(x.shape[place], "k")
+
+    def element(*i: Expr) -> Expr:
+        here = i[place]
+        if reverse:
+            counted = k.var > here if exclusive else k.var >= here
+        else:
+            counted = k.var < here if exclusive else k.var <= here
+        return te.prod(x(*i[:place], k.var, *i[place + 1 :]), axis=k, where=counted)
+
+    return te.compute(x.shape, element, name="cumprod")
+
+
+@cumprod.reference
+def _cumprod(x: Any, *, axis: int = 0, exclusive: bool = False, reverse: bool = False) -> Any:
+    y = np.moveaxis(np.flip(x, axis) if reverse else x, axis, 0)
+    if exclusive:
+        y = np.concatenate([np.ones_like(y[:1]), y[:-1]])
+    total = np.moveaxis(np.cumprod(y, 0, dtype=x.dtype), 0, axis)
+    return np.flip(total, axis) if reverse else total
+
+
+for _exclusive in (False, True):
+    for _reverse in (False, True):
+        cumprod.case([(3, 7)], axis=1, exclusive=_exclusive, reverse=_reverse, tolerance=1e-4)
+
+
 @op("hardmax", onnx=[Onnx("Hardmax", 13, {"axis": attribute("axis", -1)})])
 def hardmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """1 at the first largest element along `axis`, 0 elsewhere."""

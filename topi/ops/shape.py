@@ -589,27 +589,35 @@ depth_to_space.case([(2, 8, 3, 5)], block=2)
 depth_to_space.case([(2, 8, 3, 5)], block=2, mode="CRD")
 
 
-@op("space_to_depth", onnx=[Onnx("SpaceToDepth", 1, {"block": attribute("blocksize")})])
-def space_to_depth(x: Tensor, /, *, block: int) -> Tensor:
-    """Blocks of block x block pixels moved into channels."""
+@op(
+    "space_to_depth",
+    onnx=[Onnx("SpaceToDepth", 1, {"block": attribute("blocksize"), "mode": attribute("mode", "DCR")})],
+)
+def space_to_depth(x: Tensor, /, *, block: int, mode: str = "DCR") -> Tensor:
+    """Blocks of block x block pixels moved into channels: depth innermost (DCR) or column innermost (CRD)."""
     b = _space(block, "space_to_depth")
     n, c, h, w = x.shape
 
     def element(i: Expr, k: Expr, y: Expr, z: Expr) -> Expr:
-        inner = floordiv(k, c)
-        return x(i, floormod(k, c), y * b + floordiv(inner, b), z * b + floormod(inner, b))
+        if mode == "CRD":
+            inner, channel = floormod(k, b * b), floordiv(k, b * b)
+        else:
+            inner, channel = floordiv(k, c), floormod(k, c)
+        return x(i, channel, y * b + floordiv(inner, b), z * b + floormod(inner, b))
 
     return te.compute((n, c * (b * b), h // b, w // b), element, name="space_to_depth")
 
 
 @space_to_depth.reference
-def _space_to_depth(x: Any, *, block: int) -> Any:
+def _space_to_depth(x: Any, *, block: int, mode: str = "DCR") -> Any:
     n, c, h, w = x.shape
     y = x.reshape(n, c, h // block, block, w // block, block)
-    return y.transpose(0, 3, 5, 1, 2, 4).reshape(n, c * block**2, h // block, w // block)
+    z = y.transpose((0, 1, 3, 5, 2, 4) if mode == "CRD" else (0, 3, 5, 1, 2, 4))
+    return z.reshape(n, c * block**2, h // block, w // block)
 
 
 space_to_depth.case([(2, 3, 4, 6)], block=2)
+space_to_depth.case([(2, 3, 4, 6)], block=2, mode="CRD")
 
 
 @op("trilu", onnx=[])

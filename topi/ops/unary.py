@@ -12,7 +12,7 @@ from tensorir import dtypes, te
 from tensorir.dtypes import DType
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
-from topi.op import Onnx, Op, attribute, op
+from topi.op import Onnx, Op, OpError, attribute, op
 
 FLOAT = ("float32",)
 NUMBER = ("float32", "int32")
@@ -304,6 +304,24 @@ def _isinf(x: Any, *, negative: bool = True, positive: bool = True) -> Any:
 
 
 isinf.case([(3, 37)])
+
+
+@op("bit_cast")
+def bit_cast(x: Tensor, /, *, dtype: DType) -> Tensor:
+    """The bits of every element read as another type of the same width; a bool is a byte."""
+    if x.dtype.nbytes != dtype.nbytes:
+        raise OpError(f"bit_cast: {x.dtype} and {dtype} have different widths")
+
+    def element(*i: Expr) -> Expr:
+        value = x(*i).astype(dtypes.uint8) if x.dtype.is_bool else x(*i)
+        return te.not_equal(value, const(0, value.dtype)) if dtype.is_bool else te.reinterpret(value, dtype)
+
+    return te.compute(x.shape, element, name="bit_cast")
+
+
+bit_cast.reference(lambda x, *, dtype: np.asarray(x).view(dtype.numpy))
+bit_cast.case([(3, 37)], "int32", low=-99, high=99, dtype=dtypes.float32)
+bit_cast.case([(3, 5)], "uint16", low=0, high=999, dtype=dtypes.int16)
 
 
 @op("cast", in_place=())

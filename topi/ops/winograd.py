@@ -41,7 +41,7 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
 
 @cache
 def transforms(m: int, r: int = 3) -> tuple[Matrix, Matrix, Matrix]:
-    """(A^T of m x n, G of n x r, B^T of n x n) with n = m + r - 1: A^T [(G g) * (B^T d)] is the correlation of d with g.
+    """(A^T of m x n, G of n x r, B^T of n x n) with n = m + r - 1: A^T [(G g) * (B^T d)] correlates d with g.
 
     B^T holds the Lagrange numerators of the points, G the powers of the points over their denominators, A^T the powers.
     """
@@ -125,8 +125,8 @@ def winograd_stages(
     product: Callable[[Tensor, Expr, Expr, Expr, Sequence[Expr]], Expr], images: Expr, channels: Sequence[Expr],
     channel_lane: Sequence[Expr], out_channels: Expr, out_lane: Sequence[Expr], padding: Sequence[int], m: int,
 ) -> Tensor:  # fmt: skip
-    """The stages of the convolution over any channel layout: `channels` (and `channel_lane`, if blocked) are the input's
-    channel extents, `out_channels` and `out_lane` the result's. Returns (N, out_channels, OH, OW, *out_lane)."""
+    """The stages of the convolution over any channel layout: `channels` (and `channel_lane`, if blocked) are the
+    input's channel extents, `out_channels` and `out_lane` the result's. Returns (N, out_channels, OH, OW, *out_lane)."""
     a, _, b = transforms(m)
     n = m + 2
     height = int(getattr(extent[0], "value", 0)) + padding[0] + padding[2] - 2

@@ -206,13 +206,13 @@ def _unrolled(
         if not bool(data.reshape(-1)[0]):
             break
     made_stacks: list[Value] = []
-    for number, stack in enumerate(stacks):
+    for place, stack in enumerate(stacks):
         if not stack:
             raise UnsupportedError(
                 f"node {node.name}: the loop does not run, so the shape of its outputs is not known",
                 missing={"Loop": [node.name]},
             )
-        name = node.outputs[count + number] if count + number < len(node.outputs) else ""
+        name = node.outputs[count + place] if count + place < len(node.outputs) else ""
         made_stacks += importer.builder.add("concat", stack, {"axis": 0}, outputs=[name] if name else None)
     return [*state, *made_stacks]
 

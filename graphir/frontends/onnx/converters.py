@@ -97,7 +97,8 @@ def _identity(importer: _Importer, node: OnnxNode) -> Any:
 @converter("Dropout")
 def _dropout(importer: _Importer, node: OnnxNode) -> list[Value]:
     training = node.input(2)
-    if training is not None and importer.known(training, node, "training_mode"):
+    ratio = 0.5 if node.input(1) is None else importer.data(node.operand(1))
+    if training is not None and importer.known(training, node, "training_mode") and ratio != 0:
         raise UnsupportedError(
             f"node {node.name}: Dropout in training mode is random", missing={"Dropout": [node.name]}
         )
@@ -183,6 +184,39 @@ def _cast(importer: _Importer, node: OnnxNode) -> list[Value]:
             ) from None
     x = node.operand(0)
     return [x] if x.dtype == dtype and x.content is not None else importer.add("cast", [x], {"dtype": dtype}, node)
+
+
+@converter("BitCast")
+def _bit_cast(importer: _Importer, node: OnnxNode) -> list[Value]:
+    """The bits of every element as another type of the same width."""
+    import onnx
+
+    dtype = dtypes.dtype_of(onnx.helper.tensor_dtype_to_np_dtype(node.attrs["to"]))
+    return importer.add("bit_cast", [node.operand(0)], {"dtype": dtype}, node)
+
+
+@converter("EyeLike")
+def _eye_like(importer: _Importer, node: OnnxNode) -> list[Value]:
+    import onnx
+
+    attrs: dict[str, Any] = {"k": int(node.attrs.get("k", 0))}
+    if "dtype" in node.attrs:
+        attrs["dtype"] = dtypes.dtype_of(onnx.helper.tensor_dtype_to_np_dtype(node.attrs["dtype"]))
+    return importer.add("eye_like", [node.operand(0)], attrs, node)
+
+
+@converter("Pow")
+def _pow(importer: _Importer, node: OnnxNode) -> Any:
+    """The result has the base's type; an integer base with a float exponent is computed in the exponent's type."""
+    base, exponent = node.operand(0), node.operand(1)
+    if base.dtype == exponent.dtype or base.dtype.is_float == exponent.dtype.is_float:
+        return NotImplemented
+    if base.dtype.is_float:
+        [exponent] = importer.builder.add("cast", [exponent], {"dtype": base.dtype})
+        return importer.add("power", [base, exponent], {}, node)
+    [wide] = importer.builder.add("cast", [base], {"dtype": exponent.dtype})
+    [made] = importer.builder.add("power", [wide, exponent])
+    return importer.add("cast", [made], {"dtype": base.dtype}, node)
 
 
 @converter("Split")

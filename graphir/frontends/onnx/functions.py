@@ -72,6 +72,10 @@ def _with_formals(function: onnx.FunctionProto, schema: Any, node: onnx.NodeProt
         function.input.extend(i.name for i in schema.inputs)
     if not function.output:
         function.output.extend(o.name for o in schema.outputs)
+    kept = {a.name for a in function.attribute_proto}
+    for name, attribute in schema.attributes.items():
+        if name not in kept and attribute.default_value.type:
+            function.attribute_proto.add().CopyFrom(attribute.default_value)
     if not function.opset_import:
         function.opset_import.add(domain="", version=opset)
     return function

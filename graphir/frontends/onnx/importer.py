@@ -24,6 +24,7 @@ from graphir.frontends.onnx import control_flow as _control_flow  # noqa: F401 (
 from graphir.frontends.onnx import converters as _converters  # noqa: F401
 from graphir.frontends.onnx import recurrent as _recurrent  # noqa: F401
 from graphir.frontends.onnx import sequences as _sequences  # noqa: F401
+from graphir.frontends.onnx import signal as _signal  # noqa: F401
 from graphir.frontends.onnx.functions import FunctionKey, expand, has_schema_function, model_functions, schema_function
 from graphir.frontends.onnx.load import load_model
 from graphir.frontends.onnx.registry import Refined, converters

@@ -67,7 +67,7 @@ class _Cell:
 @converter("LSTM", "GRU", "RNN")
 def _recurrent(importer: _Importer, node: OnnxNode) -> list[Any]:
     attrs = node.attrs
-    x, weight, recurrence = node.operand(0), node.operand(1), node.operand(2)
+    x, recurrence = node.operand(0), node.operand(2)
     direction = str(attrs.get("direction", "forward")).lower()
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}.get(direction)
     if backwards is None:
