@@ -1,9 +1,9 @@
-"""The on-disk cache: kernels by what they are made from, and whole models above them.
+"""The on-disk cache: kernels by what they are made from (`graphir.model_cache` keeps whole models above them).
 
 A kernel's key is its group, the target and a digest of the sources that make kernels, so it is looked up before any
-schedule code runs; a model's key is its bytes, the arguments of `compile` and a digest of all sources. Entries are
-files below the user's cache folder, written aside and renamed, so that several processes may share it; each carries its
-own digest, and a damaged one is a miss. When the folder grows beyond its bound, what was used least recently goes.
+schedule code runs. Entries are files below the user's cache folder, written aside and renamed, so that several
+processes may share it; each carries its own digest, and a damaged one is a miss. When the folder grows beyond its
+bound, what was used least recently goes.
 
     NESTOR_CACHE        the folder, or "off"       (default: $XDG_CACHE_HOME/nestor, ~/.cache/nestor)
     NESTOR_CACHE_SIZE   the bound, as in 500M, 2G  (default 2G)
@@ -20,12 +20,10 @@ import re
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from graphir.stored import KernelAbi, StoredGroup, StoredKernel, abi_of, vector_bits_of
 from targets.llvm.machine import machine_of
@@ -35,11 +33,7 @@ from topi.group import CompiledGroup, GroupSpec, compile_group
 from topi.op import Op
 from topi.registry import get_op
 
-if TYPE_CHECKING:
-    from graphir.executor import Executable
-
 KERNEL_SOURCES = ("tensorir", "schedule", "topi", "targets")
-MODEL_SOURCES = (*KERNEL_SOURCES, "graphir")
 KINDS = {"kernels": ".nk", "models": ".nst"}
 """The folders of entries, with how their files end."""
 DEFAULT_BOUND = 2 << 30
@@ -318,77 +312,3 @@ def _read_kernel(data: bytes, again: Callable[[], CompiledGroup]) -> tuple[Store
     kernel = StoredKernel(header["symbol"], body[8 + length :], abi, header["spills"], header["vector_bits"], again)
     group = StoredGroup(kernel, header["implementation"], header["config"], tuple(header["log"]))
     return group, tuple(header["dims"])
-
-
-# ----------------------------------------------------------------------------------------------------------- models
-
-
-def model_key(model: Any, target: Target, arguments: Mapping[str, Any]) -> str | None:
-    """The key of a whole model; None for one that must not be kept: not a file or bytes of ONNX, with data in further
-    files, or with ops that are not ours."""
-    from topi.op import registered_ops
-
-    sources = source_digest(MODEL_SOURCES)
-    if sources is None or target.kind != "llvm" or not isinstance(model, (str, os.PathLike, bytes)):
-        return None
-    if not all(is_ours(op) for op in registered_ops().values()):
-        return None
-    try:
-        data = model if isinstance(model, bytes) else Path(model).read_bytes()
-    except OSError:
-        return None  # the front end says what is wrong
-    if b"location" in data:
-        return None
-    parts = [hashlib.sha256(data).hexdigest(), str(target), machine_of(target).key, sources, np.__version__]
-    parts += [f"{name}={_argument(value)}" for name, value in sorted(arguments.items())]
-    return "\n".join(parts)
-
-
-def _argument(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{k!r}:{_argument(v)}" for k, v in sorted(value.items())) + "}"
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
-    if isinstance(value, (set, frozenset)):
-        return _argument(sorted(value))
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return "(" + ",".join(map(_argument, value)) + ")"
-    return repr(value)
-
-
-def find_model(key: str | None, again: Callable[[], Executable]) -> Executable | None:
-    """The executable that was kept under a key. `again` compiles it anew, for who looks at its graph or programs."""
-    from graphir.artifact import ArtifactError, load
-    from graphir.executor import Executable
-
-    cache = user_cache()
-    path = None if cache is None or key is None else cache.find("models", key)
-    if cache is None or key is None or path is None:
-        return None
-    try:
-        found = load(path)
-        assert isinstance(found, Executable)
-    except (ArtifactError, OSError):
-        cache.drop("models", key)
-        return None
-    made = functools.cache(again)
-    found.remake = made
-    for k in found.plan.kernels:
-        k.group.kernel.again = functools.partial(_group_again, made, k.name)  # type: ignore[attr-defined]
-    return found
-
-
-def _group_again(made: Callable[[], Executable], name: str) -> CompiledGroup:
-    [group] = [k.group for k in made().plan.kernels if k.name == name]
-    return group.kernel.compiled() if isinstance(group, StoredGroup) else group
-
-
-def keep_model(key: str | None, exe: Executable) -> None:
-    """Keeps an executable under a key, where it can be saved."""
-    from graphir.artifact import ArtifactError, save
-
-    cache = user_cache()
-    if cache is None or key is None or sum(c.nbytes for c in exe.constants) > cache.bound // 2:
-        return
-    with contextlib.suppress(ArtifactError):
-        cache.keep("models", key, lambda path: save(exe, path))

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from graphir.cache import find_model, keep_model, model_key
 from graphir.errors import ModelError, UnsupportedError
 from graphir.executor import Executable
 from graphir.groups import GraphKernel, group_call, kernel_nodes, kernel_of, unscheduled_kernel
 from graphir.ir import Graph, Node
+from graphir.model_cache import find_model, keep_model, model_key
 from graphir.pipeline import PassContext, make_context, run_pipeline
 from graphir.plan import make_plan
 from graphir.specialise import SpecialisingExecutable

@@ -269,12 +269,14 @@ class _Reader:
         number = _natural(data["loop"])
         if number in self.loops:
             raise ValueError(f"loop {number} is inside itself")
-        ends = [None if data[k] is None else self.used(data[k]) for k in ("limit", "while", "counter")]
+        limit, condition, counter = (
+            None if data[k] is None else self.used(data[k]) for k in ("limit", "while", "counter")
+        )
         trips = None if data["trips"] is None else self.dim(data["trips"])
         self.loops.append(number)
         steps = tuple(self.step(s) for s in data["steps"])
         self.loops.pop()
-        return Loop(number, trips, *ends, steps, self.node(data["node"]))
+        return Loop(number, trips, limit, condition, counter, steps, self.node(data["node"]))
 
     def node(self, data: Mapping[str, Any]) -> Node:
         inputs, outputs = (tuple(self.at(n) for n in data[k]) for k in ("inputs", "outputs"))

@@ -93,7 +93,9 @@ COMMANDS: dict[str, Callable[[Engine, Mapping[str, Any]], dict[str, Any]]] = {"w
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Named arrays to a .npz file; names may hold any characters, dtypes beyond numpy's are kept as bytes."""
     names = list(arrays)
-    plain = {f"a{n}": np.ascontiguousarray(arrays[name]).view(_carrier(arrays[name])) for n, name in enumerate(names)}
+    plain: dict[str, Any] = {
+        f"a{n}": np.ascontiguousarray(arrays[name]).view(_carrier(arrays[name])) for n, name in enumerate(names)
+    }
     facts = [[name, arrays[name].dtype.name, list(arrays[name].shape)] for name in names]
     np.savez(path, facts=np.frombuffer(json.dumps(facts).encode(), np.uint8), **plain)
 

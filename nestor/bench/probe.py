@@ -46,7 +46,9 @@ def fma_program(target: Target, threads: int) -> Func:
     x, y = Var("x", vector), Var("y", vector)
     places: list[Expr] = [ramp(const(k * lanes), 1, lanes) for k in range(ACCUMULATORS)]
     rounds = For(i, const(0), n, "serial", seq(*(Store(tile, (p,), fma(read(tile, (p,)), x, y)) for p in places)))
-    total = functools.reduce(lambda a, b: a + b, (read(tile, (p,)) for p in places))
+    total: Expr = read(tile, (places[0],))
+    for p in places[1:]:
+        total = total + read(tile, (p,))
     body: Stmt = seq(
         *(Store(tile, (p,), y) for p in places), rounds, Store(sums, (ramp(part * lanes, 1, lanes),), total)
     )

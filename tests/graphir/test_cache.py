@@ -16,7 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from graphir import cache, groups
+from graphir import cache, groups, model_cache
 from graphir.cache import Cache, CacheError, is_ours, source_digest, user_cache
 from graphir.compile import compile
 from graphir.stored import StoredKernel
@@ -46,7 +46,8 @@ def _model(*, scale: float = 2.0, op_type: str = "Tanh") -> bytes:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cache]:
     """An empty cache that compilation uses; sources count as unchanged. No kernel of this process is remembered."""
     monkeypatch.setenv("NESTOR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cache, "source_digest", lambda packages: f"digest of {len(packages)}")
+    for module in (cache, model_cache):
+        monkeypatch.setattr(module, "source_digest", lambda packages: f"digest of {len(packages)}")
     monkeypatch.setattr(groups, "_COMPILED", {})
     found = user_cache()
     assert found is not None
@@ -139,7 +140,8 @@ def test_another_model_target_or_source_is_another_entry(
     other = compile(_model(op_type="Sigmoid"), cache=False)
     assert not all(isinstance(k.group.kernel, StoredKernel) for k in other.plan.kernels)
     fresh()
-    monkeypatch.setattr(cache, "source_digest", lambda packages: "changed")
+    for module in (cache, model_cache):
+        monkeypatch.setattr(module, "source_digest", lambda packages: "changed")
     changed = compile(_model())
     assert changed.remake is None and not any(isinstance(k.group.kernel, StoredKernel) for k in changed.plan.kernels)
 
