@@ -37,7 +37,7 @@ def required_domain(
     analyzer = Analyzer()
     for _, loop in path:
         analyzer.bind(loop.var, const(0), loop.extent)
-    fixed = [loop.var for _, loop in path]
+    fixed = [loop.var for _, loop in path if not _shares_over(stage, loop)]
     rank = len(stage.outputs[0].shape)
     ranges: list[Range | None] | None = None
     for user in users:
@@ -60,6 +60,12 @@ def required_domain(
         domain.append((begin, extent))
         may_leave.append(leaves)
     return tuple(domain), tuple(may_leave)
+
+
+def _shares_over(stage: Stage, loop: Loop) -> bool:
+    """Whether the iterations of a loop are threads that share the storage of `stage`: all they read is computed."""
+    tag = "" if loop.thread is None else loop.thread.tag
+    return tag.startswith(("threadIdx", "vthread")) and any(b.scope == "shared" for b in stage.buffers)
 
 
 def read_ranges(

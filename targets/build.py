@@ -13,10 +13,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from targets.cuda.kernel import CudaRunner
 from targets.kernel import Kernel, NativeRunner, ReferenceRunner
 from targets.llvm.compile import CompiledKernel, compile_lowered
 from targets.llvm.machine import resolve_host
 from targets.llvm.runtime.jit import Library, load_all
+from targets.opencl.kernel import OpenCLRunner
 from tensorir.errors import UserError
 from tensorir.passes.pipeline import lower
 from tensorir.stmt import Func
@@ -33,7 +35,9 @@ class Scheduled(Protocol):
         ...
 
 
-BACKENDS = ("llvm", "reference")
+BACKENDS = ("llvm", "opencl", "cuda", "reference")
+
+GPU_RUNNERS: dict[str, type[OpenCLRunner] | type[CudaRunner]] = {"opencl": OpenCLRunner, "cuda": CudaRunner}
 
 
 def resolve(target: str | Target) -> Target:
@@ -58,6 +62,8 @@ def build(
     require_backend(resolved)
     if resolved.kind == "reference":
         return Kernel(func, resolved, ReferenceRunner(func))
+    if resolved.gpu:
+        return Kernel(func, resolved, GPU_RUNNERS[resolved.kind](func, resolved))
     # A kernel called from Python refuses arrays that share memory with an output.
     alone = dataclasses.replace(func, attrs=(*func.attrs, ("noalias", True)))
     return Kernel(func, resolved, NativeRunner(compile_func(alone, resolved), threads=threads))

@@ -17,6 +17,7 @@ from tensorir.buffer import AlignedBuffer, Buffer
 from tensorir.expr import Expr, Load, Var
 from tensorir.passes.accesses import Access, bind_loops, collect_accesses
 from tensorir.passes.linear import Form, IndexScope
+from tensorir.passes.thread_axes import BLOCK_AXES
 from tensorir.stmt import Allocate, For, Func, LetStmt, Stmt, Store
 from tensorir.visit import rewrite_expr, rewrite_stmt, walk_expr, walk_stmt, with_body
 
@@ -30,8 +31,11 @@ def compact_buffers(func: Func) -> Func:
     bind_loops(func.body, scope)
     dims = frozenset(func.dims)
     plans: dict[Buffer, tuple[Buffer, tuple[Expr | None, ...]]] = {}
+    threads = frozenset(
+        s.var for s in walk_stmt(func.body) if isinstance(s, For) and s.kind == "thread" and s.thread not in BLOCK_AXES
+    )
     for allocation in allocations:
-        plan = _plan(allocation, scope, dims)
+        plan = _plan(allocation, scope, dims, threads)
         if plan is not None:
             plans[allocation.buffer] = plan
     if not plans:
@@ -62,14 +66,14 @@ def compact_buffers(func: Func) -> Func:
 
 
 def _plan(
-    allocation: Allocate, scope: IndexScope, dims: frozenset[Expr]
+    allocation: Allocate, scope: IndexScope, dims: frozenset[Expr], threads: frozenset[Var]
 ) -> tuple[Buffer, tuple[Expr | None, ...]] | None:
     """The smaller buffer and the begin of each dimension (None: as it was); None if nothing shrinks."""
     buffer = allocation.buffer
     accesses = [a for a in collect_accesses(allocation.body) if a.buffer is buffer]
     if not accesses or any(a.whole for a in accesses):
         return None
-    inner: set[Expr] = set()
+    inner: set[Expr] = set(threads) if buffer.scope == "shared" else set()  # one for all the threads of a block
     for s in walk_stmt(allocation.body):
         if isinstance(s, (For, LetStmt)):
             inner.add(s.var)

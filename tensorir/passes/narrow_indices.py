@@ -14,6 +14,7 @@ from tensorir.expr import (
     Binary,
     Broadcast,
     Cast,
+    Compare,
     Const,
     Expr,
     FloorDiv,
@@ -53,6 +54,8 @@ def narrow_indices(func: Func, target: Target) -> Func:
             indices = tuple(narrow(i) for i in e.indices)
             same = all(a is b for a, b in zip(indices, e.indices, strict=True))
             return e if same else Load(e.buffer, indices, e.dtype, e.predicate)
+        if isinstance(e, Compare) and e.a.dtype == dtypes.int64 and _fits(e.a, scope) and _fits(e.b, scope):
+            return type(e)(_narrowed(e.a), _narrowed(e.b), e.dtype)
         return e
 
     def stmt(s: Stmt) -> Stmt:

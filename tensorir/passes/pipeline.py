@@ -6,27 +6,33 @@ function from `Func` to `Func` that gives the same object back when there was no
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tensorir.passes.check_limits import check_limits
 from tensorir.passes.check_registers import check_registers
 from tensorir.passes.compact_buffers import compact_buffers
 from tensorir.passes.decompose_reductions import decompose_reductions
 from tensorir.passes.expand_intrinsics import expand_intrinsics
 from tensorir.passes.flatten import flatten
 from tensorir.passes.hoist_invariants import hoist_invariants
+from tensorir.passes.insert_barriers import insert_barriers
 from tensorir.passes.legalize_half import legalize_half
 from tensorir.passes.lower_blocks import lower_blocks
+from tensorir.passes.merge_guards import merge_guards
 from tensorir.passes.narrow_indices import narrow_indices
 from tensorir.passes.partition_loops import partition_loops
 from tensorir.passes.simplify_program import simplify_program
 from tensorir.passes.sink_allocations import sink_allocations
+from tensorir.passes.spmd import lower_threads
 from tensorir.passes.tighten_loops import tighten_loops
 from tensorir.passes.unmask_registers import unmask_registers
 from tensorir.passes.unroll import unroll
 from tensorir.passes.vectorize import vectorize
+from tensorir.passes.wide_copies import wide_copies
 from tensorir.stmt import Func
 from tensorir.target import Target
 from tensorir.verify import verify
@@ -44,6 +50,11 @@ class Pass:
 def _plain(run: Callable[[Func], Func]) -> Callable[[Func, Target], Func]:
     """A pass that does not ask the target."""
     return lambda func, target: run(func)
+
+
+def _legalize_half(func: Func, target: Target) -> Func:
+    """All 16-bit float arithmetic in float32: the C printers have no 16-bit arithmetic."""
+    return legalize_half(func, dataclasses.replace(target, native_float16=False, native_bfloat16=False))
 
 
 PASSES: tuple[Pass, ...] = (
@@ -75,6 +86,27 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
+GPU_PASSES: tuple[Pass, ...] = (
+    Pass("sink_allocations", _plain(sink_allocations), "first: it asks blocks which of their variables reduce"),
+    Pass("decompose_reductions", _plain(decompose_reductions), "before blocks are gone: initial values are statements"),
+    Pass("lower_blocks", _plain(lower_blocks), "from here on there are loops and stores only"),
+    Pass("lower_threads", _plain(lower_threads), "while each statement still means all threads: one launch a kernel"),
+    Pass("compact_buffers", _plain(compact_buffers), "needs the thread axes outside: what a block shares is its hull"),
+    Pass("insert_barriers", _plain(insert_barriers), "needs the indices by dimension; all later passes keep the order"),
+    Pass("merge_guards", _plain(merge_guards), "after barriers, which may not stand inside a condition of a thread"),
+    Pass("expand_intrinsics", _plain(expand_intrinsics), "the same polynomials as everywhere"),
+    Pass("legalize_half", _legalize_half, "16-bit floats are stored as such and computed in float32"),
+    Pass("flatten", _plain(flatten), "before wide copies: alignment is a question about one index"),
+    Pass("wide_copies", _plain(wide_copies), "before unroll, which takes the vectorized loops that are no copies"),
+    Pass("simplify_program", _plain(simplify_program), "loops of one step, decided conditions; before copies exist"),
+    Pass("unroll", _plain(unroll), "last of the loop changes"),
+    Pass("check_registers", _plain(check_registers), "as soon as unrolled indices are constants"),
+    Pass("check_limits", check_limits, "once memory has its final size"),
+    Pass("narrow_indices", narrow_indices, "at the end: no pass has to deal with two index types"),
+)
+"""The list for targets that are GPUs: threads and barriers instead of vectors and loop partition."""
+
+
 def lower(
     func: Func,
     target: Target,
@@ -93,7 +125,7 @@ def lower(
         verify(func)
     if dump is not None:
         dump("input", func)
-    for step in PASSES:
+    for step in GPU_PASSES if target.gpu else PASSES:
         start = time.perf_counter()
         func = step.run(func, target)
         if timings is not None:

@@ -1,0 +1,167 @@
+"""The one door to a CUDA device: cuda-bindings, or pycuda where that is not installed."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from targets.cuda.compile import CudaError
+
+
+class CudaDevice(Protocol):
+    """Memory, modules and launches of one device."""
+
+    arch: str
+
+    def load(self, image: bytes, names: list[str]) -> dict[str, Any]: ...
+
+    def allocate(self, nbytes: int) -> Any: ...
+
+    def upload(self, buffer: Any, array: np.ndarray) -> None: ...
+
+    def download(self, array: np.ndarray, buffer: Any) -> None: ...
+
+    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+@lru_cache(maxsize=1)
+def open_device() -> CudaDevice:
+    """The first CUDA device. Raises `CudaError` that says what is missing."""
+    try:
+        from cuda.bindings import driver
+    except ImportError:
+        return _open_pycuda()
+    try:
+        return _BindingsDevice(driver)
+    except (RuntimeError, OSError) as error:
+        raise _no_device(str(error)) from error
+
+
+def _no_device(why: str) -> CudaError:
+    return CudaError(
+        f"no CUDA device is here: {why}",
+        help='the kernel compiles and its source is k.source("cuda"); run it on a machine with an NVIDIA GPU, or check'
+        ' its meaning with k.sanitize(...) and its numbers with target="opencl"',
+    )
+
+
+def _open_pycuda() -> CudaDevice:
+    try:
+        import pycuda.driver as driver
+    except ImportError as error:
+        raise _no_device(
+            "neither cuda-bindings nor pycuda is installed (pip install 'nestor-compiler[cuda]')"
+        ) from error
+    try:
+        driver.init()
+        return _PycudaDevice(driver)
+    except driver.Error as error:
+        raise _no_device(str(error)) from error
+
+
+class _Memory:
+    """Device memory that is given back when nothing refers to it."""
+
+    def __init__(self, address: int, free: Any) -> None:
+        self.address = address
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free(self.address)
+
+
+class _BindingsDevice:
+    """A device over cuda-bindings."""
+
+    def __init__(self, driver: Any) -> None:
+        self.cu = driver
+        self._check(driver.cuInit(0))
+        device = self._check(driver.cuDeviceGet(0))
+        attribute = driver.CUdevice_attribute
+        major = self._check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device))
+        minor = self._check(driver.cuDeviceGetAttribute(attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device))
+        self.arch = f"sm_{major}{minor}"
+        self.context = self._check(driver.cuDevicePrimaryCtxRetain(device))
+        self._check(driver.cuCtxSetCurrent(self.context))
+        self.modules: list[Any] = []
+
+    def _check(self, result: Any) -> Any:
+        status, *values = result
+        if int(status):
+            text = self.cu.cuGetErrorString(status)[1]
+            raise CudaError(f"CUDA: {text.decode() if isinstance(text, bytes) else status}")
+        return values[0] if values else None
+
+    def load(self, image: bytes, names: list[str]) -> dict[str, Any]:
+        """The kernels of a cubin."""
+        module = self._check(self.cu.cuModuleLoadData(image))
+        self.modules.append(module)
+        return {n: self._check(self.cu.cuModuleGetFunction(module, n.encode())) for n in names}
+
+    def allocate(self, nbytes: int) -> _Memory:
+        """Undefined memory."""
+        cu = self.cu
+        return _Memory(int(self._check(cu.cuMemAlloc(max(nbytes, 1)))), lambda address: cu.cuMemFree(address))
+
+    def upload(self, buffer: _Memory, array: np.ndarray) -> None:
+        """Host to device."""
+        if array.nbytes:
+            self._check(self.cu.cuMemcpyHtoD(buffer.address, array.ctypes.data, array.nbytes))
+
+    def download(self, array: np.ndarray, buffer: _Memory) -> None:
+        """Device to host; waits."""
+        if array.nbytes:
+            self._check(self.cu.cuMemcpyDtoH(array.ctypes.data, buffer.address, array.nbytes))
+
+    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
+        """Run a kernel."""
+        values = [np.uint64(a.address) if isinstance(a, _Memory) else a for a in args]
+        cells = [np.array([v]) for v in values]
+        pointers = np.array([c.ctypes.data for c in cells] or [0], np.uint64)
+        self._check(self.cu.cuLaunchKernel(kernel, *grid, *block, 0, 0, pointers.ctypes.data, 0))
+
+    def finish(self) -> None:
+        """Wait."""
+        self._check(self.cu.cuCtxSynchronize())
+
+
+class _PycudaDevice:
+    """A device over pycuda."""
+
+    def __init__(self, driver: Any) -> None:
+        self.cu = driver
+        device = driver.Device(0)
+        self.arch = "sm_{}{}".format(*device.compute_capability())
+        self.context = device.retain_primary_context()
+        self.context.push()
+
+    def load(self, image: bytes, names: list[str]) -> dict[str, Any]:
+        """The kernels of a cubin."""
+        module = self.cu.module_from_buffer(image)
+        return {n: module.get_function(n) for n in names}
+
+    def allocate(self, nbytes: int) -> Any:
+        """Undefined memory."""
+        return self.cu.mem_alloc(max(nbytes, 1))
+
+    def upload(self, buffer: Any, array: np.ndarray) -> None:
+        """Host to device."""
+        if array.nbytes:
+            self.cu.memcpy_htod(buffer, array)
+
+    def download(self, array: np.ndarray, buffer: Any) -> None:
+        """Device to host; waits."""
+        if array.nbytes:
+            self.cu.memcpy_dtoh(array, buffer)
+
+    def launch(self, kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], args: list[Any]) -> None:
+        """Run a kernel."""
+        kernel(*args, grid=grid, block=block)
+
+    def finish(self) -> None:
+        """Wait."""
+        self.context.synchronize()

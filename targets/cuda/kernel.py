@@ -1,0 +1,61 @@
+"""A kernel of the `cuda` target: lowered, printed, compiled to a cubin when its resources or a run are asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from targets.arguments import Arguments
+from targets.c_family.dialect import CUDA
+from targets.c_family.printer import emit
+from targets.c_family.program import device_program
+from targets.c_family.runner import DeviceRunner
+from targets.cuda.compile import Cubin, Resources, compile_cuda
+from targets.cuda.driver import open_device
+from tensorir.passes.pipeline import lower
+from tensorir.stmt import Func
+from tensorir.target import Target
+
+
+class CudaRunner:
+    """A program for a CUDA device."""
+
+    def __init__(self, func: Func, target: Target) -> None:
+        self.target = target
+        self.lowered = lower(func, target)
+        self.program = device_program(self.lowered)
+        self.text = emit(self.program, CUDA)
+
+    @cached_property
+    def cubin(self) -> Cubin:
+        """The machine code for the target's architecture."""
+        return compile_cuda(self.text, self.target.arch)
+
+    @cached_property
+    def runner(self) -> DeviceRunner:
+        """The kernels on the device of this machine, compiled for it where the target did not name an architecture."""
+        device = open_device()
+        cubin = self.cubin if self.target.option("arch") else compile_cuda(self.text, device.arch)
+        functions = device.load(cubin.image, [k.name for k in self.program.kernels])
+        return DeviceRunner(self.program, device, functions)
+
+    @property
+    def resources(self) -> dict[str, Resources]:
+        """Registers, spills and shared memory of each kernel."""
+        return self.cubin.resources
+
+    def run(self, arguments: Arguments) -> None:
+        """Copies to the device, runs, copies back."""
+        self.runner.run(arguments.arrays, arguments.dims)
+
+    def sources(self) -> tuple[str, ...]:
+        """The kinds of text."""
+        return ("lowered", "cuda")
+
+    def source(self, kind: str) -> str:
+        """One of the texts."""
+        return repr(self.lowered) if kind == "lowered" else self.text
+
+    @property
+    def spills(self) -> int:
+        """Bytes that the kernels spill."""
+        return sum(r.spill_stores + r.spill_loads for r in self.resources.values())

@@ -1,0 +1,101 @@
+"""The one door to pyopencl: finding a device, compiling for it, running on it."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tensorir.errors import UserError
+
+_LOCK = threading.Lock()
+
+
+class OpenCLError(UserError):
+    """No OpenCL device, or a kernel that the device's compiler refuses."""
+
+
+def require_pyopencl() -> Any:
+    """The module pyopencl. Raises `OpenCLError` that says how to get it."""
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise OpenCLError(
+            "the target opencl needs pyopencl, which is not installed",
+            help="pip install 'nestor-compiler[opencl]' brings it, with PoCL for machines without a GPU",
+        ) from error
+    return pyopencl
+
+
+@lru_cache(maxsize=8)
+def open_device(name: str) -> OpenCLDevice:
+    """The first device whose name or platform holds `name` ("any": a GPU before anything else)."""
+    cl = require_pyopencl()
+    try:
+        found = [d for platform in cl.get_platforms() for d in platform.get_devices()]
+    except cl.Error as error:
+        raise OpenCLError(
+            f"no OpenCL platform answers: {error}", help="pip install pocl-binary-distribution runs it on the CPU"
+        ) from error
+    if name != "any":
+        found = [d for d in found if name.lower() in f"{d.platform.name} {d.name}".lower()]
+    if not found:
+        raise OpenCLError(
+            f"no OpenCL device {'' if name == 'any' else repr(name) + ' '}is here",
+            help="pip install pocl-binary-distribution runs OpenCL on the CPU",
+        )
+    found.sort(key=lambda d: 0 if d.type & cl.device_type.GPU else 1)
+    return OpenCLDevice(cl, found[0])
+
+
+class OpenCLDevice:
+    """One device with its context and queue."""
+
+    def __init__(self, cl: Any, device: Any) -> None:
+        self.cl = cl
+        self.device = device
+        self.context = cl.Context([device])
+        self.queue = cl.CommandQueue(self.context)
+
+    def compile(self, source: str) -> Any:
+        """The kernels of a source text. Raises `OpenCLError` with the compiler's words."""
+        exact = "-cl-fp32-correctly-rounded-divide-sqrt" if self._is_exact() else ""
+        with _LOCK:
+            try:
+                return self.cl.Program(self.context, source).build(options=["-cl-std=CL1.2", *filter(None, [exact])])
+            except self.cl.Error as error:
+                raise OpenCLError(f"{self.device.name} refuses the kernel", notes=(str(error)[:2000],)) from error
+
+    def _is_exact(self) -> bool:
+        config = self.device.get_info(self.cl.device_info.SINGLE_FP_CONFIG)
+        return bool(config & self.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
+
+    def allocate(self, nbytes: int) -> Any:
+        """Undefined memory on the device."""
+        return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(nbytes, 1))
+
+    def upload(self, buffer: Any, array: np.ndarray) -> None:
+        """Host to device."""
+        if array.nbytes:
+            self.cl.enqueue_copy(
+                self.queue, buffer, array.view(np.uint8).reshape(-1) if array.ndim else array.reshape(1).view(np.uint8)
+            )
+
+    def download(self, array: np.ndarray, buffer: Any) -> None:
+        """Device to host; waits."""
+        if array.nbytes:
+            flat = np.empty(array.nbytes, np.uint8)
+            self.cl.enqueue_copy(self.queue, flat, buffer)
+            array[...] = flat.view(array.dtype).reshape(array.shape)
+
+    def launch(self, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], args: list[Any]) -> None:
+        """Run a kernel; `args` are buffers and numpy scalars."""
+        kernel.set_args(*args)
+        size = tuple(g * b for g, b in zip(grid, block, strict=True))
+        self.cl.enqueue_nd_range_kernel(self.queue, kernel, size, block)
+
+    def finish(self) -> None:
+        """Wait for all that was asked for."""
+        self.queue.finish()
