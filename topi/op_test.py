@@ -12,6 +12,7 @@ import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -215,7 +216,7 @@ class _Runner:
                 continue
             for schedule, func in self.scheduled(text, fixed, inputs, outputs, target):
                 where = f"{target.kind}, {schedule} schedule, symbolic {name}"
-                kernel = self.attempt(text, where, lambda func=func, target=target: build(func, target=target))
+                kernel = self.attempt(text, where, partial(build, func, target=target))
                 for size in SIZES if kernel is not None else ():
                     sized = _with_sizes(fixed, {name: size})
                     given = self.arrays(sized)
@@ -224,8 +225,7 @@ class _Runner:
                     arrays = [a for a in given if a is not None]
                     self.runs += 1
                     at = f"{where} = {size}"
-                    run = self.attempt(text, at, lambda k=kernel, a=arrays, r=results: (k(*a, *r), True)[1])
-                    if run is not None:
+                    if self.attempt(text, at, partial(_done, kernel, *arrays, *results)):
                         self.compare(text, at, sized, results, wanted)
 
     def tensors(self, case: Case, symbols: Mapping[str, Var]) -> tuple[list[Tensor | None], tuple[Tensor, ...]]:
@@ -254,9 +254,8 @@ class _Runner:
             return None
         self.runs += 1
         program = create_func([*(t for t in inputs if t is not None), *outputs])
-        run = self.attempt(
-            text, "compute", lambda: (interpret(program, [*arrays, *results], mode="checked", complete=True), True)[1]
-        )
+        check = partial(_done, interpret, program, [*arrays, *results], mode="checked", complete=True)
+        run = self.attempt(text, "compute", check)
         return results if run is not None and self.compare(text, "compute", case, results, wanted) else None
 
     def scheduled(
@@ -332,6 +331,12 @@ class _Runner:
     def fail(self, case: str, where: str, what: str) -> None:
         """Keeps a failure."""
         self.failures.append(Failure(case, where, what))
+
+
+def _done(run: Callable[..., None], *args: Any, **options: Any) -> bool:
+    """True once `run` has returned."""
+    run(*args, **options)
+    return True
 
 
 def _constant(tensor: Tensor) -> tuple[int, ...]:

@@ -89,7 +89,7 @@ def register_tile(rows: int = 6, panel: int = 32) -> tuple:
 # work beside n³. Sizes that the tile does not divide are padded with zeros and cut off at the end.
 #
 # ## Step 4: threads
-# Panels of B go to different threads. This is the whole product, for any size:
+# Panels of B go to different threads, each packed where it is used. This is the whole product, for any size:
 
 
 # %%
@@ -116,8 +116,9 @@ def product(n: int = N, m: int = N, depth: int = N, *, rows: int = 12, panel: in
     s[T].decompose_reduction(k)
     w, lane = s[C].split(j_i, factor=16)
     s[C].unroll(i_i), s[C].unroll(w), s[C].vectorize(lane)
+    s[PB].compute_at(s[C], j_o)
     s[PB].vectorize(s[PB].split(s[PB].axis[2], factor=16)[1])
-    for stage, loop in ((C, j_o), (PA, s[PA].axis[0]), (PB, s[PB].axis[0])) if threads else ():
+    for stage, loop in ((C, j_o), (PA, s[PA].axis[0])) if threads else ():
         s[stage].parallel(loop)
     return s, [A, B, C]
 
