@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 
 from graphir.errors import UnsupportedError
+from graphir.frontends.onnx.load import load_model
 
 
 def run(path: str | Path, inputs: Sequence[Any], *, opt_level: int = 3, threads: int = 2) -> list[Any]:
     """Compiles the model and runs it once. `inputs` are arrays in the order of the graph's inputs, with or without
     those that have initialisers. Raises `UnsupportedError` for what is no tensor of numbers.
     """
-    import onnx
-
     import nestor
 
-    graph = onnx.load(path, load_external_data=False).graph
+    graph = load_model(path).graph
     initialized = {t.name for t in graph.initializer}
     names = [v.name for v in graph.input]
     if len(inputs) != len(names):

@@ -53,9 +53,14 @@ HEAVY_AT_IMPORT = (
     "typer",
 )
 
-# methods through which an object that users hold reaches what is written on top of it: a node's text, a graph's passes.
-# Nothing else may turn back, by an import inside a function either
-FACES = {"graphir.ir": ("json", "from_json", "svg", "infer", "apply"), "graphir.executor": ("save",), "graphir.variants": ("save",)}
+# methods through which an object that users hold reaches what is written on top of it: a node's text, a graph's passes,
+# an op's test. Nothing else may turn back, by an import inside a function either
+FACES = {
+    "topi.op": ("test",),
+    "graphir.ir": ("json", "from_json", "svg", "infer", "apply"),
+    "graphir.executor": ("save",),
+    "graphir.variants": ("save",),
+}
 PRINTING = ("__repr__", "__str__")
 
 # op names that are also names of scalar arithmetic, which every code generator knows
