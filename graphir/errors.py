@@ -18,7 +18,7 @@ class ModelError(UserError):
 
 
 class UnsupportedError(UserError):
-    """Operators of a model that Nestor lacks, all at once; `missing` maps each to the names of its nodes. `inputs` names
+    """Operators of a model that Nestor lacks, all at once; `missing` maps each to the names of its nodes. `inputs` are
     the inputs of the model whose values would have to be known."""
 
     def __init__(

@@ -27,7 +27,7 @@ class KernelCalls:
         native = [k for k in kernels if hasattr(k.group.kernel, "object")]
         self.is_native = len(native) == len(kernels)
         if native:
-            self.library = load_objects([k.group.kernel for k in native])
+            self.library = load_objects([k.group.kernel.object for k in native])
         for k in kernels:
             self.functions.append(None)
             self.hosts.append([])

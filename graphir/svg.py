@@ -64,7 +64,8 @@ def _draw(boxes: list[tuple[str, str, str, str, int]], edges: list[tuple[str, st
         x0, x1, y0 = x0 + _WIDTH // 2, x1 + _WIDTH // 2, y0 + _HEIGHT
         lines.append(
             f'<g><title>{escape(label)}</title><path d="M {x0} {y0} C {x0} {y0 + 24}, {x1} {y1 - 24}, {x1} {y1}" '
-            f'fill="none" stroke="#777"/><text x="{x1 + 4}" y="{y1 - 6}" fill="#777" font-size="9">{escape(label)}</text></g>'
+            'fill="none" stroke="#777"/>'
+            f'<text x="{x1 + 4}" y="{y1 - 6}" fill="#777" font-size="9">{escape(label)}</text></g>'
         )
     width = _GAP_X + max(columns.values(), default=1) * (_WIDTH + _GAP_X)
     height = _GAP_Y + (max(columns, default=0) + 1) * (_HEIGHT + _GAP_Y)

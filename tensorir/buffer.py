@@ -17,7 +17,7 @@ constant indices once unrolled loops are expanded; warp: spread over the lanes o
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Buffer:
-    """Row-major compact memory of `shape` elements of `dtype`. Identity is the buffer; names are made unique on print."""
+    """Row-major compact memory of `shape` elements of `dtype`. Identity is the buffer; printing makes names unique."""
 
     name: str
     shape: tuple[Expr, ...]

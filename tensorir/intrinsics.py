@@ -142,7 +142,7 @@ def abs_(x: Any) -> Expr:
 
 
 def pow_(x: Any, y: Any) -> Expr:
-    """x to the power y; integer powers wrap and negative integer exponents follow numpy's rule on the semantics page."""
+    """x to the power y; integer powers wrap and negative integer exponents follow numpy: see the semantics page."""
     return call("pow", x, y)
 
 

@@ -104,8 +104,8 @@ __all__ = [
     "create_func", "dot4_i8", "equal", "erf", "exp", "exp2", "expm1", "extern", "floor", "floordiv", "floormod", "fma",
     "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not",
     "logical_or", "max", "max_value", "maximum", "min", "min_value", "minimum", "not_equal", "pack4", "placeholder",
-    "pow_", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt", "sum",
-    "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
+    "pow_", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt",
+    "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
 ]  # fmt: skip
 
 
@@ -118,6 +118,16 @@ class Operation:
 
     name: str
     origins: tuple[Origin, ...]
+
+    @property
+    def axis(self) -> tuple[IterVar, ...]:
+        """The spatial axes of a compute, by the name that schedules use: `C.op.axis`."""
+        raise ExpressionError(f"{self.name} is not made by te.compute, so it has no axes")
+
+    @property
+    def reduce_axis(self) -> tuple[IterVar, ...]:
+        """The reduce axes of a compute, by the name that schedules use: `C.op.reduce_axis`."""
+        raise ExpressionError(f"{self.name} is not made by te.compute, so it has no axes")
 
 
 @node
@@ -137,12 +147,10 @@ class ComputeOp(Operation):
 
     @property
     def axis(self) -> tuple[IterVar, ...]:
-        """The spatial axes, by the name that schedules use: `C.op.axis`."""
         return self.axes
 
     @property
     def reduce_axis(self) -> tuple[IterVar, ...]:
-        """The reduce axes, by the name that schedules use: `C.op.reduce_axis`."""
         return self.reduce_axes
 
 

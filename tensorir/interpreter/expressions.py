@@ -219,7 +219,8 @@ def _emit_call(c: Compiler, e: ir.Call) -> Value:
         s, r = t.element, e.dtype.element
         return Value(f"{c.constant(f'{s}_as_{r}', semantics.reinterpreter(s, r))}({codes})", *full_interval(r), depth)
     if e.name in ("pack4", "dot4_i8"):
-        return Value(f"{c.constant(e.name, getattr(semantics, e.name))}({codes})", *full_interval(e.dtype.element), depth)
+        call = f"{c.constant(e.name, getattr(semantics, e.name))}({codes})"
+        return Value(call, *full_interval(e.dtype.element), depth)
     if e.name == "abs":
         if t.is_float:
             return Value(f"abs({codes})", 0, 0, depth)

@@ -246,8 +246,8 @@ def _scan(importer: _Importer, node: OnnxNode) -> list[Any]:
     ]
     names = [o or f"{node.name}:{i}" for i, o in enumerate(node.outputs)]
     made = add_loop(
-        importer, node, inner, outputs=[always(inner), *outputs], names=names, trips=scanned[0].shape[0], carried=states,
-        scanned=scanned, reverse=[bool(d) for d in directions],
+        importer, node, inner, outputs=[always(inner), *outputs], names=names, trips=scanned[0].shape[0],
+        carried=states, scanned=scanned, reverse=[bool(d) for d in directions],
     )  # fmt: skip
     for n, axis in enumerate(node.attrs.get("scan_output_axes") or (0,) * stacks):
         v = made[len(states) + n]

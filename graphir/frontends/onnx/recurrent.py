@@ -126,7 +126,7 @@ def _part(importer: _Importer, v: Value, d: int, start: int | None = None, end: 
     data = importer.data(v)
     if data is not None:
         return importer.builder.constant(np.ascontiguousarray(data[d][start:end]), f"{v.name}.{d}")
-    bounds = {"starts": (d,), "ends": (d + 1,), "axes": (0,), "steps": (1,)}
+    bounds: dict[str, Any] = {"starts": (d,), "ends": (d + 1,), "axes": (0,), "steps": (1,)}
     [piece] = importer.builder.add("slice", [v], bounds)
     [piece] = importer.builder.add("squeeze", [piece], {"axes": (0,)})
     if start is not None:
