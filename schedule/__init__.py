@@ -3,7 +3,19 @@
 from schedule import primitives  # registers the primitives
 from schedule.edit import PRIMITIVES
 from schedule.error import ScheduleError
+from schedule.intrinsic import TensorIntrinsic, Window, tensor_intrinsic
 from schedule.schedule import Schedule, StageView, create_schedule
 from schedule.state import Loop
 
-__all__ = ["PRIMITIVES", "Loop", "Schedule", "ScheduleError", "StageView", "create_schedule", "primitives"]
+__all__ = [
+    "PRIMITIVES",
+    "Loop",
+    "Schedule",
+    "ScheduleError",
+    "StageView",
+    "TensorIntrinsic",
+    "Window",
+    "create_schedule",
+    "primitives",
+    "tensor_intrinsic",
+]

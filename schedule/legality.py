@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from schedule.bodies import Body
 from schedule.error import Refusal
-from schedule.state import Annotate, AtLoop, AtRoot, Call, Decompose, Inlined, Loop, Prefetch, Stage, State
+from schedule.intrinsic import match
+from schedule.state import Annotate, AtLoop, AtRoot, Call, Decompose, Inlined, Loop, Prefetch, Stage, State, Unit
 
 if TYPE_CHECKING:
     from schedule.analysis import Analysis, Placed
@@ -171,6 +172,7 @@ def check_nests(analysis: Analysis) -> None:
                     help=f"attach {stage.name} to a loop outside {loop.name}",
                 )  # fmt: skip
         _check_kinds(placed)
+        _check_units(placed)
         if nest.init_before is not None:
             first = nest.position(nest.init_before)
             for loop in nest.loops[:first]:
@@ -181,6 +183,21 @@ def check_nests(analysis: Analysis) -> None:
                         loops=(loop.var, nest.init_before), cause=_decompose_call(stage),
                         help=f"decompose at {loop.name} or a loop outside it",
                     )  # fmt: skip
+
+
+def _check_units(placed: Placed) -> None:
+    for owner, loop in placed.path:
+        unit = next((s for s in reversed(owner.history) if isinstance(s, Unit)), None)
+        if unit is not None and loop.var is unit.loop:
+            at = placed.stage.place
+            raise Refusal(
+                f"{placed.stage.name} cannot be computed inside the block of {owner.name} that begins at loop"
+                f" {loop.name}", loops=(loop.var,), cause=at.call if isinstance(at, AtLoop) else None,
+                notes=(f"note: made one block by {unit.call}",),
+                help=f"attach {placed.stage.name} to a loop outside {loop.name}",
+            )  # fmt: skip
+    if placed.nest.unit is not None and placed.nest.unit.intrinsic is not None:
+        match(placed, placed.nest.unit, placed.nest.unit.intrinsic)
 
 
 def _check_kinds(placed: Placed) -> None:

@@ -11,16 +11,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from schedule.analysis import Analysis, Placed
-from schedule.state import AtLoop, Loop, Prefetch, Stage, State
+from schedule.intrinsic import match
+from schedule.state import AtLoop, Loop, Prefetch, Stage, State, Unit
+from schedule.unit import loops_in, unit_block
 from tensorir import dtypes
 from tensorir.arith import simplify
 from tensorir.buffer import Buffer, Range, Region
 from tensorir.expr import Call, Const, Expr, IterVar, Load, Var, const, floormod, less
 from tensorir.layout import Layout
 from tensorir.stmt import Allocate, Block, Evaluate, For, Func, If, Stmt, Store, seq
-from tensorir.te import ComputeOp, ExternOp, compute_block, extern_block, shape_vars
+from tensorir.te import ComputeOp, ExternOp, Tensor, compute_block, extern_block, shape_vars
 from tensorir.visit import rewrite_expr, rewrite_stmt, substitute, substitute_stmt, walk_stmt
 
 
@@ -36,7 +39,7 @@ class Builder:
     """Builds programs, remembering templates and nests by what they are made of."""
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[int, ...], tuple[Block, tuple[object, ...]]] = {}
+        self._templates: dict[tuple[int, ...], tuple[Block, dict[int, Storage], tuple[object, ...]]] = {}
         self._nests: dict[tuple[int, ...], tuple[Stmt, tuple[object, ...]]] = {}
         self._inits: dict[int, tuple[Block, Block, Block]] = {}
 
@@ -53,7 +56,7 @@ class Builder:
 
     def _nest(self, analysis: Analysis, placed: Placed) -> Stmt:
         """The loops of one stage with everything computed inside them."""
-        block, slots = self._template(analysis, placed)
+        block, slots, stored = self._template(analysis, placed)
         inner = self._inner(analysis, placed, after=False)
         behind = self._inner(analysis, placed, after=True)
         made_from = (placed, block, *(s for x in (inner, behind) for nests in x.values() for _, s in nests))
@@ -63,7 +66,7 @@ class Builder:
             if len(self._nests) > 4096:
                 self._nests.clear()
             found = self._nests[key] = (
-                self._make_nest(analysis.state, placed, block, slots, inner, behind),
+                self._make_nest(analysis.state, placed, block, slots, stored, inner, behind),
                 made_from,
             )
         return found[0]
@@ -79,19 +82,27 @@ class Builder:
         placed: Placed,
         block: Block,
         slots: tuple[Expr, ...],
+        stored: dict[int, Storage],
         inner: dict[int, list[tuple[Placed, Stmt]]],
         behind: dict[int, list[tuple[Placed, Stmt]]],
     ) -> Stmt:
         init_block = None
-        if placed.init_before is not None and block.init is not None:
+        loops, unit = placed.nest.loops, placed.nest.unit
+        around = len(loops) if unit is None else placed.nest.position(unit.loop)
+        if (
+            placed.init_before is not None
+            and block.init is not None
+            and placed.nest.position(placed.init_before) < around
+        ):
             block, init_block = self._decompose(block)
         body: Stmt = dataclasses.replace(block, bindings=(*placed.bindings, *slots), predicate=placed.guard)
-        loops = placed.nest.loops
+        if unit is not None:
+            body = unit_block(placed, unit, block, slots, _implementation(placed, unit, stored, block, slots))
         ahead: dict[int, list[Block]] = {}
         for step in placed.nest.prefetches:
             buffer = _stored(state, step.tensor)
             ahead.setdefault(id(step.loop), []).extend(_prefetch_blocks(placed, block, slots, step, buffer))
-        for position in range(len(loops) - 1, -1, -1):
+        for position in range(around - 1, -1, -1):
             loop = loops[position]
             nests = inner.get(id(loop.var), [])
             body = seq(body, *[n for _, n in behind.get(id(loop.var), [])])
@@ -109,7 +120,9 @@ class Builder:
                 body = seq(_init_nest(placed, init_block, slots, loops[position:]), body)
         return body
 
-    def _template(self, analysis: Analysis, placed: Placed) -> tuple[Block, tuple[Expr, ...]]:
+    def _template(
+        self, analysis: Analysis, placed: Placed
+    ) -> tuple[Block, tuple[Expr, ...], dict[int, Storage]]:
         """The block of a stage over the buffers that store its tensors, and the copies that it uses of tensors with two
         (its last iteration variables); the other bindings and the predicate are still open."""
         state = analysis.state
@@ -139,9 +152,9 @@ class Builder:
                 block = compute_block(op, placed.stage.outputs)
             block = _store_in(block, storage) if storage else block
             found = self._templates[key] = (
-                dataclasses.replace(block, iters=(*block.iters, *(i for i, _ in slots))), tuple(alive)
+                dataclasses.replace(block, iters=(*block.iters, *(i for i, _ in slots))), storage, tuple(alive)
             )  # fmt: skip
-        return found[0], tuple(turn for _, turn in slots)
+        return found[0], tuple(turn for _, turn in slots), found[1]
 
     def _decompose(self, block: Block) -> tuple[Block, Block]:
         """The block without its init, and the init as a block of its own over the spatial axes."""
@@ -166,6 +179,27 @@ class Builder:
 def _loop(loop: Loop, body: Stmt) -> Stmt:
     tag = None if loop.thread is None else loop.thread.tag
     return For(loop.var, const(0), loop.extent, loop.annotation, body, tag, loop.pragmas)
+
+
+def _implementation(
+    placed: Placed, unit: Unit, stored: dict[int, Storage], block: Block, slots: tuple[Expr, ...]
+) -> Callable[[dict[Var, Expr]], Stmt] | None:
+    """What puts the statement of the unit's intrinsic in its place; None without an intrinsic."""
+    intrinsic = unit.intrinsic
+    if intrinsic is None:
+        return None
+    found = match(placed, unit, intrinsic)
+    turns = dict(zip((i.var for i in block.iters[len(block.iters) - len(slots) :]), slots, strict=True))
+
+    def implement(values: dict[Var, Expr]) -> Stmt:
+        def where(tensor: Tensor) -> tuple[Buffer, Any]:
+            storage = stored.get(id(tensor))
+            return (tensor, None) if storage is None else (storage.buffer, storage.place)
+
+        stmt = intrinsic.implement(*found.windows(intrinsic, where, values))
+        return substitute_stmt(stmt, {v: substitute(e, values) for v, e in turns.items()})
+
+    return implement
 
 
 def _placing(layout: Layout | None, turn: Var | None) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None:
@@ -215,8 +249,13 @@ def _init_nest(placed: Placed, block: Block, slots: tuple[Expr, ...], loops: Seq
         bindings=tuple(substitute(b, mapping) for b in (*spatial, *slots)),
         predicate=substitute(placed.spatial_guard, mapping),
     )
-    for loop, var in reversed(copied):
-        body = _loop(dataclasses.replace(loop, var=var), body)
+    unit = placed.nest.unit
+    at_once = set() if unit is None or unit.intrinsic is None else {id(x.var) for x in loops_in(placed, unit)}
+    for number, (loop, var) in enumerate(reversed(copied)):
+        kind = loop.annotation
+        if id(loop.var) in at_once:  # an instruction's points: as constant places, so that they may lie in registers
+            kind = "unrolled" if number else "vectorized"
+        body = _loop(dataclasses.replace(loop, var=var, annotation=kind), body)
     return body
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from schedule.error import Refusal
-from schedule.state import Annotate, Decompose, Fuse, Loop, Pragma, Prefetch, Reorder, Split, Step
+from schedule.state import Annotate, Decompose, Fuse, Loop, Pragma, Prefetch, Reorder, Split, Step, Unit
 from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, Var, const, floordiv, floormod, less, minimum
 
@@ -64,7 +64,8 @@ class Guard:
 @dataclass(frozen=True, slots=True, eq=False)
 class Nest:
     """The loops of a stage from the outside in; `values` gives each root variable (and each variable in between) over
-    these loops; `init_before` is the loop in front of which the initial value of a reduction is stored."""
+    these loops; `init_before` is the loop in front of which the initial value of a reduction is stored; `unit` says
+    from where on the loops are one block."""
 
     roots: tuple[Extent, ...]
     loops: tuple[Loop, ...]
@@ -73,6 +74,7 @@ class Nest:
     guards: tuple[Guard, ...]
     init_before: Var | None
     prefetches: tuple[Prefetch, ...] = ()
+    unit: Unit | None = None
 
     def loop(self, var: Var) -> Loop | None:
         """The loop over `var`, if there is one."""
@@ -101,6 +103,8 @@ def replay(roots: tuple[Extent, ...], history: tuple[Step, ...]) -> Nest:
     loops = [Loop(r.var, r.extent, r.kind) for r in roots]
     work = _Work(loops, [], [], None, [])
     for step in history:
+        if work.unit is not None:
+            _require_open(work, work.unit, step)
         _APPLY[type(step)](work, step)
     return _finish(roots, work)
 
@@ -112,6 +116,7 @@ class _Work:
     guarded: list[tuple[Var, Expr, str]]
     init_before: Var | None
     prefetches: list[Prefetch]
+    unit: Unit | None = None
 
     def find(self, var: Var) -> int:
         return next(i for i, loop in enumerate(self.loops) if loop.var is var)
@@ -203,6 +208,23 @@ def _prefetch(work: _Work, step: Prefetch) -> None:
     work.prefetches.append(step)
 
 
+def _unit(work: _Work, step: Unit) -> None:
+    work.unit = step
+
+
+def _require_open(work: _Work, unit: Unit, step: Step) -> None:
+    """The loops of a block stay as they are."""
+    named = [getattr(step, n) for n in ("parent", "outer", "inner", "loop") if hasattr(step, n)]
+    sealed = work.loops[work.find(unit.loop) :]
+    for loop in sealed:
+        if any(v is loop.var for v in (*named, *getattr(step, "order", ()))):
+            raise Refusal(
+                f"{loop.name} is in the block that begins at loop {unit.loop.name}", loops=(loop.var,), cause=step.call,
+                notes=(f"note: made one block by {unit.call}",),
+                help="transform the loops first and make them a block afterwards",
+            )  # fmt: skip
+
+
 _APPLY: dict[type, Callable[..., None]] = {
     Split: _split,
     Fuse: _fuse,
@@ -211,6 +233,7 @@ _APPLY: dict[type, Callable[..., None]] = {
     Pragma: _pragma,
     Decompose: _decompose,
     Prefetch: _prefetch,
+    Unit: _unit,
 }
 
 
@@ -225,7 +248,14 @@ def _finish(roots: tuple[Extent, ...], work: _Work) -> Nest:
             values[relation.inner] = floormod(fused, relation.extent)
     guards = tuple(Guard(less(values[var], extent), kind) for var, extent, kind in work.guarded)
     return Nest(
-        roots, tuple(work.loops), tuple(work.relations), values, guards, work.init_before, tuple(work.prefetches)
+        roots,
+        tuple(work.loops),
+        tuple(work.relations),
+        values,
+        guards,
+        work.init_before,
+        tuple(work.prefetches),
+        work.unit,
     )
 
 

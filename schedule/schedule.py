@@ -20,6 +20,7 @@ from typing import Any
 from schedule.analysis import Analyser, Analysis, Placed
 from schedule.edit import PRIMITIVES, Edit
 from schedule.error import Refusal, ScheduleError, excerpt
+from schedule.intrinsic import TensorIntrinsic
 from schedule.program import Builder
 from schedule.state import Call, Loop, Stage, State, new_stage
 from schedule.verify import Runner, verify
@@ -339,6 +340,8 @@ class Schedule:
             return f"[{', '.join(self._python(stage, v) for v in value)}]"
         if isinstance(value, ThreadAxis):
             return repr(value.tag) if value.extent is None else f"te.thread_axis({value.extent}, {value.tag!r})"
+        if isinstance(value, TensorIntrinsic):
+            return repr(value.name)
         if isinstance(value, Layout):
             dims = ", ".join(f"Dim({d.axis}, {d.stride}, {d.extent})" for d in value.dims)
             return f"Layout({value.rank}, ({dims},))"

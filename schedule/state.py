@@ -18,6 +18,7 @@ from tensorir.origin import Origin
 from tensorir.te import ComputeOp, Operation, Tensor, ThreadAxis
 
 if TYPE_CHECKING:
+    from schedule.intrinsic import TensorIntrinsic
     from tensorir.layout import Layout
 
 
@@ -103,7 +104,16 @@ class Prefetch:
     call: Call
 
 
-Step = Split | Fuse | Reorder | Annotate | Pragma | Decompose | Prefetch
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """`loop` and all that it encloses are one block, done by `intrinsic` if there is one."""
+
+    loop: Var
+    intrinsic: TensorIntrinsic | None
+    call: Call
+
+
+Step = Split | Fuse | Reorder | Annotate | Pragma | Decompose | Prefetch | Unit
 
 
 # ----------------------------------------------------------------------------------------------------------- places

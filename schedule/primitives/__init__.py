@@ -2,6 +2,7 @@
 
 from schedule.primitives import (
     bind,
+    blockize,
     cache_read,
     cache_write,
     compute_at,
@@ -22,6 +23,7 @@ from schedule.primitives import (
     set_scope,
     split,
     storage_align,
+    tensorize,
     tile,
     transform_layout,
     unroll,
@@ -29,8 +31,8 @@ from schedule.primitives import (
 )
 
 __all__ = [
-    "bind", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root", "decompose_reduction",
-    "double_buffer", "fuse", "pad_dimension", "parallel", "partition", "pragma", "prefetch", "reorder",
-    "reverse_compute_at", "reverse_compute_inline", "rfactor", "set_scope", "split", "storage_align", "tile",
-    "transform_layout", "unroll", "vectorize",
+    "bind", "blockize", "cache_read", "cache_write", "compute_at", "compute_inline", "compute_root",
+    "decompose_reduction", "double_buffer", "fuse", "pad_dimension", "parallel", "partition", "pragma", "prefetch",
+    "reorder", "reverse_compute_at", "reverse_compute_inline", "rfactor", "set_scope", "split", "storage_align",
+    "tensorize", "tile", "transform_layout", "unroll", "vectorize",
 ]  # fmt: skip

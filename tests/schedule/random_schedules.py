@@ -12,13 +12,23 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from schedule import Schedule, ScheduleError, StageView, create_schedule
+from schedule import (
+    Schedule,
+    ScheduleError,
+    StageView,
+    TensorIntrinsic,
+    Window,
+    create_schedule,
+    tensor_intrinsic,
+)
 from schedule.state import AtLoop, AtRoot
 from tensorir import te
-from tensorir.expr import Const, Var
+from tensorir.expr import Const, Load, Max, Mul, Reduce, Var
 from tensorir.layout import Layout
+from tensorir.stmt import Stmt, seq
 from tensorir.te import ComputeOp
 
 Program = tuple[list[te.Tensor], dict[Var, int]]
@@ -128,8 +138,8 @@ WEIGHTS = {
     "split": 10, "fuse": 8, "reorder": 6, "tile": 5, "unroll": 5, "vectorize": 6, "parallel": 5, "bind": 3, "pragma": 2,
     "prefetch": 2, "compute_at": 10, "compute_root": 3, "compute_inline": 4, "cache_write": 8, "cache_read": 4,
     "set_scope": 4, "decompose_reduction": 6, "transform_layout": 4, "reverse_compute_at": 8,
-    "reverse_compute_inline": 5, "rfactor": 8, "storage_align": 4, "pad_dimension": 4, "double_buffer": 6,
-    "partition": 3,
+    "reverse_compute_inline": 5, "rfactor": 8, "storage_align": 4, "pad_dimension": 4, "double_buffer": 14,
+    "partition": 3, "blockize": 4, "tensorize": 9,
 }  # fmt: skip
 
 
@@ -368,6 +378,77 @@ def _partition(s: Schedule, rng: random.Random, views: list[StageView]) -> Argum
     return None if found is None else (found[0], (*found[1], rng.random() < 0.7))
 
 
+def _blockize(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    view = _with_loops(rng, views)
+    if view is None:
+        return None
+    first = rng.randrange(len(view.loops)) if rng.random() < 0.3 else len(view.loops) - 1
+    return view, (view.loops[first],)
+
+
+def _tensorize(s: Schedule, rng: random.Random, views: list[StageView]) -> Arguments:
+    """The innermost loop and the intrinsic that may be it; now and then another one."""
+    fits = []
+    for view in views:
+        loops, body = view.loops, getattr(view.op, "bodies", (None,))[0]
+        size = loops[-1].extent if loops else None
+        if not isinstance(size, Const) or not 1 < size.value <= 10 or loops[-1].annotation != "serial":
+            continue
+        if isinstance(body, Reduce) and loops[-1].kind == "reduce" and isinstance(body.sources[0], Mul):
+            fits.append((view, (loops[-1], dot_intrinsic(int(size.value), str(body.dtype)))))
+        elif loops[-1].kind == "spatial" and isinstance(body, Max):
+            fits.append((view, (loops[-1], relu_intrinsic(int(size.value), str(body.dtype)))))
+        elif loops[-1].kind == "spatial" and isinstance(body, Load):
+            fits.append((view, (loops[-1], copy_intrinsic(int(size.value), str(body.dtype)))))
+    if fits and rng.random() < 0.95:
+        return rng.choice(fits)
+    view = _with_loops(rng, views)
+    if view is None or rng.random() < 0.8:
+        return None
+    return view, (rng.choice(view.loops), dot_intrinsic(rng.randint(2, 9), "float32"))
+
+
+@cache
+def dot_intrinsic(size: int, dtype: str) -> TensorIntrinsic:
+    """c[0] += the products of `size` pairs."""
+    a, b = (te.placeholder((size,), dtype, name=n) for n in "ab")
+    k = te.reduce_axis(size, "k")
+    c = te.compute((1,), lambda i: te.sum(a[k] * b[k], axis=k), name="c")
+
+    def implement(a: Window, b: Window, c: Window) -> Stmt:
+        def step(k: Var) -> Stmt:
+            value = c[0] + a[k] * b[k] if dtype.startswith("int") else te.fma(a[k], b[k], c[0])
+            return c.store(0, value=value)
+
+        return a.loop(0, step, kind="serial")
+
+    return tensor_intrinsic([a, b], c, implement, f"dot_{size}_{dtype}")
+
+
+@cache
+def relu_intrinsic(size: int, dtype: str) -> TensorIntrinsic:
+    """b = max(a, 0) of `size` elements, as lanes."""
+    a = te.placeholder((size,), dtype, name="a")
+    b = te.compute((size,), lambda i: te.maximum(a[i], te.const(0, dtype)), name="b")
+
+    def implement(a: Window, b: Window) -> Stmt:
+        return b.loop(0, lambda i: b.store(i, value=te.maximum(a[i], te.const(0, dtype))))
+
+    return tensor_intrinsic([a], b, implement, f"relu_{size}_{dtype}")
+
+
+@cache
+def copy_intrinsic(size: int, dtype: str) -> TensorIntrinsic:
+    """b = a of `size` elements, one after the other."""
+    a = te.placeholder((size,), dtype, name="a")
+    b = te.compute((size,), lambda i: a[i], name="b")
+
+    def implement(a: Window, b: Window) -> Stmt:
+        return seq(*[b.store(i, value=a[i]) for i in range(size)])
+
+    return tensor_intrinsic([a], b, implement, f"copy_{size}_{dtype}")
+
+
 ARGUMENTS: dict[str, Callable[[Schedule, random.Random, list[StageView]], Arguments]] = {
     "split": _split, "fuse": _fuse, "reorder": _reorder, "tile": _tile, "unroll": _free_loop, "vectorize": _free_loop,
     "parallel": _free_loop, "bind": _bind, "pragma": _pragma, "prefetch": _prefetch, "compute_at": _compute_at,
@@ -376,7 +457,7 @@ ARGUMENTS: dict[str, Callable[[Schedule, random.Random, list[StageView]], Argume
     "decompose_reduction": _decompose, "transform_layout": _transform_layout,
     "reverse_compute_at": _reverse_compute_at, "reverse_compute_inline": _reverse_compute_inline, "rfactor": _rfactor,
     "storage_align": _axis_and_number, "pad_dimension": _pad_dimension, "double_buffer": _double_buffer,
-    "partition": _partition,
+    "partition": _partition, "blockize": _blockize, "tensorize": _tensorize,
 }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from tensorir.passes.pipeline import lower
 from tensorir.stmt import Allocate, Evaluate, For, Func, Store
 from tensorir.target import Target
 from tensorir.visit import rewrite_stmt, walk_expr, walk_stmt, with_body
-from tests.schedule.bits import make_arrays, unbound
+from tests.schedule.bits import make_arrays, same, unbound
 from tests.schedule.random_schedules import WEIGHTS, Sample, random_schedules
 
 PRIMITIVES = tuple(name for name in WEIGHTS if name != "set_scope")  # registers need constant indices
@@ -43,7 +43,8 @@ def _check(sample: Sample, target: Target, native: bool) -> None:
 
     found = run_packed(s, on_cpu if native else on_interpreter, func, inputs, outputs, sample.dims)
     for w, f in zip(wanted, found, strict=True):
-        assert np.array_equal(w, f, equal_nan=w.dtype.kind == "f"), f"{s.trace}\n{s}"
+        exact = np.array_equal(w, f, equal_nan=w.dtype.kind == "f")
+        assert exact or (s.state.reassociated and same(s, w, f)), f"{s.trace}\n{s}"
 
 
 @pytest.mark.parametrize("target", TARGETS)
