@@ -281,7 +281,7 @@ for _op in (matmul, dense, gemm):
     )
     _op.implementation(
         Implementation(
-            "packed_at_run_time", ("llvm",), _run_time_applicable, _run_time_layouts, _run_time_compute, schedule_packed,
-            _configs, _run_time_cost,
+            "packed_at_run_time", ("llvm",), _run_time_applicable, _run_time_layouts, _run_time_compute,
+            schedule_packed, _configs, _run_time_cost,
         )
     )  # fmt: skip

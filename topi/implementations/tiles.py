@@ -1,5 +1,5 @@
-"""Register tiles for contractions, chosen by arithmetic: how many accumulators fit, how much of the last tile is wasted,
-how many loads an FMA costs."""
+"""Register tiles for contractions, chosen by arithmetic: how many accumulators fit, how much of the last tile is
+wasted, how many loads an FMA costs."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def load_share(tile: Tile) -> float:
 
 
 def efficiency(tile: Tile) -> float:
-    """Share of the FMA peak a tile can reach: enough chains to hide the latency (4 cycles, 2 a cycle), few loads an FMA,
-    and each vector of the packed operand used by several points."""
+    """Share of the FMA peak a tile can reach: enough chains to hide the latency (4 cycles, 2 a cycle), few loads an
+    FMA, and each vector of the packed operand used by several points."""
     chains = min(1.0, tile.accumulators / 8)
     return chains * (1.0 - 0.06 * load_share(tile) - 0.1 / (tile.rows * tile.columns))
 
 
 def accumulator_limit(target: Target, blocks: int) -> int:
-    """Accumulators that fit beside the `blocks` vectors of the packed operand and a broadcast element. A tile that spills
-    all the same is rejected once it is built."""
+    """Accumulators that fit beside the `blocks` vectors of the packed operand and a broadcast element. A tile that
+    spills all the same is rejected once it is built."""
     return max(1, min(target.vector_registers - 4, target.vector_registers - blocks - 2))
 
 

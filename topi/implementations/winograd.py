@@ -4,9 +4,9 @@ data     (N, C/b, H, W, b)
 weight   (O/b, n*n, C/b, b, b), transformed and packed once at compile time
 result   (N, O/b, OH, OW, b)
 
-Tiles are taken in blocks. For a block, the input of all channels is transformed into a scratch that fits the second-level
-cache; for each few output blocks, n * n small products are accumulated in registers, and the output transform, bias and
-epilogue follow while the products are still near.
+Tiles are taken in blocks. For a block, the input of all channels is transformed into a scratch that fits the
+second-level cache; for each few output blocks, n * n small products are accumulated in registers, and the output
+transform, bias and epilogue follow while the products are still near.
 """
 
 from __future__ import annotations

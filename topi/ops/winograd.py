@@ -126,7 +126,8 @@ def winograd_stages(
     channel_lane: Sequence[Expr], out_channels: Expr, out_lane: Sequence[Expr], padding: Sequence[int], m: int,
 ) -> Tensor:  # fmt: skip
     """The stages of the convolution over any channel layout: `channels` (and `channel_lane`, if blocked) are the
-    input's channel extents, `out_channels` and `out_lane` the result's. Returns (N, out_channels, OH, OW, *out_lane)."""
+    input's channel extents, `out_channels` and `out_lane` the result's.
+    Returns (N, out_channels, OH, OW, *out_lane)."""
     a, _, b = transforms(m)
     n = m + 2
     height = int(getattr(extent[0], "value", 0)) + padding[0] + padding[2] - 2
@@ -148,9 +149,7 @@ def winograd_stages(
     def transformed(i: Expr, e: Expr, c: Expr, p: Expr, *lane: Expr) -> Expr:
         return _rows(e % n, b, [half(i, p, c, e // n, const(k), *lane) for k in range(n)])
 
-    data = te.compute(
-        (images, n * n, *channels, rows * columns, *channel_lane), transformed, name="winograd_input"
-    )
+    data = te.compute((images, n * n, *channels, rows * columns, *channel_lane), transformed, name="winograd_input")
     products = te.compute(
         (images, out_channels, n * n, rows * columns, *out_lane),
         lambda i, o, e, p, *lane: product(data, i, o, e, (p, *lane)),
@@ -160,9 +159,7 @@ def winograd_stages(
     def output_row(i: Expr, o: Expr, p: Expr, y: Expr, v: Expr, *lane: Expr) -> Expr:
         return _rows(y, a, [products(i, o, v + u * n, p, *lane) for u in range(n)])
 
-    back = te.compute(
-        (images, out_channels, rows * columns, m, n, *out_lane), output_row, name="winograd_output_rows"
-    )
+    back = te.compute((images, out_channels, rows * columns, m, n, *out_lane), output_row, name="winograd_output_rows")
 
     def result(i: Expr, o: Expr, y: Expr, x: Expr, *lane: Expr) -> Expr:
         p = (y // m) * columns + x // m
