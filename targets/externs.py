@@ -51,6 +51,9 @@ class ExternSignature:
     name: str
     operands: tuple[tuple[DType, int], ...]
 
+    def __str__(self) -> str:
+        return ", ".join(f"{dtype} of {rank} dimensions" for dtype, rank in self.operands)
+
 
 def extern_signatures(func: Func) -> dict[str, ExternSignature]:
     """The host functions that an unlowered program calls, by name."""
@@ -66,7 +69,12 @@ def extern_signatures(func: Func) -> dict[str, ExternSignature]:
                 for a in call.args
                 if isinstance(a, Call) and a.name == "address" and isinstance(a.args[0], Load)
             ]
-            found[name] = ExternSignature(name, tuple((b.dtype, len(b.shape)) for b in buffers))
+            made = ExternSignature(name, tuple((b.dtype, len(b.shape)) for b in buffers))
+            if found.setdefault(name, made) != made:
+                raise ExternError(
+                    f"{func.name}: the host function {name} is called with {found[name]} and with {made}",
+                    help="in one kernel a function takes operands of one kind; use two functions",
+                )
     return found
 
 

@@ -129,6 +129,14 @@ def test_a_function_that_is_not_marked_runs_in_python() -> None:
     assert (z == 3).all()
 
 
+def test_one_function_on_operands_of_two_kinds_is_refused() -> None:
+    x, y = te.placeholder((2, 2), name="x"), te.placeholder((2, 2), "int32", name="y")
+    a = te.extern([((2, 2), "float32")], [x], f"{HERE}:double", name="a")
+    b = te.extern([((2, 2), "int32")], [y], f"{HERE}:double", name="b")
+    with pytest.raises(ExternError, match="called with float32 of 2 dimensions.*and with int32 of 2 dimensions"):
+        build(te.create_func([x, y, a, b]), target="llvm")
+
+
 def test_an_unknown_name_says_how_to_name_it() -> None:
     with pytest.raises(ExternError, match='cannot be found.*\nhelp: name it as "module:function"'):
         find_function("tests.nowhere:nothing")
