@@ -23,6 +23,7 @@ from targets.reference import ReferenceKernel
 from tensorir.errors import UserError
 from tensorir.html import func_html
 from tensorir.interpreter import interpret
+from tensorir.passes.pipeline import lower
 from tensorir.stmt import Func
 from tensorir.target import Target
 
@@ -101,11 +102,28 @@ class Kernel:
     def sanitize(self, *arrays: Any, **dims: int) -> str:
         """Runs the kernel's program on copies of the arrays in the checked interpreter, so best at small sizes. Raises
         `SanitizerError` on an access out of bounds, a read of memory never written, an output never written whole, and
-        a race between parallel iterations or vector lanes, with the loops and both accesses. Gives a sentence."""
+        a race between parallel iterations or vector lanes, with the loops and both accesses. For a GPU its lowered
+        form runs too, each thread on its own from barrier to barrier: races within and between blocks, and threads that
+        do not meet at a barrier. Gives a sentence."""
         checked = self._signature.check(arrays, dims)
         sizes = dict(zip(self.func.dims, checked.dims, strict=True))
         interpret(self.func, [a.copy() for a in checked.arrays], sizes, mode="checked", complete=True)
+        if self.target.gpu:
+            threads = lower(self.func, self.target)
+            interpret(threads, [a.copy() for a in checked.arrays], sizes, mode="checked", complete=True)
+            return (
+                f"{self.name}: every access is in bounds and of written memory, no two threads or blocks race,"
+                " all threads of a block meet at every barrier"
+            )
         return f"{self.name}: every access is in bounds and of written memory, no two iterations race"
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        """What each kernel of a CUDA program takes of a multiprocessor: registers, spills, shared memory, stack."""
+        found = getattr(self._runner, "resources", None)
+        if found is None:
+            raise UserError(f"{self.name}: the resources of a kernel for {self.target} are not known")
+        return found
 
     @property
     def spills(self) -> int:

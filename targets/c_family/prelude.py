@@ -89,10 +89,9 @@ def prelude(names: Iterable[str], dialect: Dialect, vectors: Iterable[tuple[str,
         to_bits, to_float = dialect.bits["f32", "u32"], dialect.bits["u32", "f32"]
         functions.append(dialect.function + text.replace("BITS_OF_F32", to_bits).replace("F32_OF_BITS", to_float))
     types = [f"typedef {spelling} {name};" for name, spelling in dialect.types.items()]
-    wide = []
+    wide: list[str] = []
     if dialect.name == "cuda":
-        wide = [
-            f"struct __align__({lanes * int(re.sub(chr(92) + 'D', '', t)) // 8}) wide_{t}x{lanes} {{ {t} v[{lanes}]; }};"
-            for t, lanes in sorted(set(vectors))
-        ]
+        for t, lanes in sorted(set(vectors)):
+            nbytes = lanes * int(t[1:]) // 8
+            wide.append(f"struct __align__({nbytes}) wide_{t}x{lanes} {{ {t} v[{lanes}]; }};")
     return "\n".join([dialect.header + "\n".join(types), *wide, *functions]) + "\n"

@@ -398,7 +398,7 @@ def literal(value: bool | int | float, t: DType, dialect: Dialect) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-# ------------------------------------------------------------------------------------------------- how nodes are written
+# ------------------------------------------------------------------------------------------------ how nodes are written
 
 
 def _on(cls: type) -> Callable[[Callable[[_Writer, Any], str]], Callable[[_Writer, Any], str]]:

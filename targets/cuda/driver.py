@@ -54,7 +54,7 @@ def _open_pycuda() -> CudaDevice:
         import pycuda.driver as driver
     except ImportError as error:
         raise _no_device(
-            "neither cuda-bindings nor pycuda is installed (pip install 'nestor-compiler[cuda]')"
+            "neither cuda-bindings (pip install 'nestor-compiler[cuda]') nor pycuda is installed"
         ) from error
     try:
         driver.init()

@@ -79,9 +79,7 @@ class OpenCLDevice:
     def upload(self, buffer: Any, array: np.ndarray) -> None:
         """Host to device."""
         if array.nbytes:
-            self.cl.enqueue_copy(
-                self.queue, buffer, array.view(np.uint8).reshape(-1) if array.ndim else array.reshape(1).view(np.uint8)
-            )
+            self.cl.enqueue_copy(self.queue, buffer, array.reshape(-1).view(np.uint8))
 
     def download(self, array: np.ndarray, buffer: Any) -> None:
         """Device to host; waits."""

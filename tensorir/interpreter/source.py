@@ -138,6 +138,10 @@ class Compiler:
     loops: tuple[tuple[str, str], ...] = ()
     init_only: frozenset[int] = frozenset()
     threads: ThreadState = field(default_factory=lambda: ThreadState())
+    thread_form: bool = False
+    block_memory: str = ""
+    kernel_loops: int = 0
+    barriers: int = 0
 
     # ------------------------------------------------------------------------------------------------ lines and names
 
@@ -365,11 +369,12 @@ class Compiler:
     def function(self) -> Iterator[None]:
         """A nested Python function, where loops would nest too deeply for one."""
         outer = self.nest
-        name = self.fresh("part")
+        name, start = self.fresh("part"), len(self.lines)
         with self.indented(f"def {name}():"):
             self.nest = 0
             yield
-        self.line(f"{name}()")
+        waits = any(text.startswith("yield") for _, text, _ in self.lines[start:])
+        self.line(f"yield from {name}()" if waits else f"{name}()")
         self.nest = outer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tensorir import expr as ir
 from tensorir.errors import InternalError
 from tensorir.expr import Expr, Var
-from tensorir.interpreter import threads
+from tensorir.interpreter import kernels, threads
 from tensorir.interpreter.memory import poison
 from tensorir.interpreter.source import MAX_NEST, Compiler, Value, literal
 from tensorir.stmt import Allocate, Block, Evaluate, For, If, LetStmt, Seq, Stmt, Store
@@ -134,6 +134,12 @@ def _bind_buffer(c: Compiler, s: Allocate) -> None:
         extents = [c.temp(c.value(e)) for e in s.buffer.shape]
     private = threads.private_axes(c, s.buffer)
     extents = [*[extent for _, _, extent in private], *extents]
+    shared = c.block_memory and s.buffer.scope == "shared"
+    if shared:  # one for all the threads of a block: made by the first that comes
+        outer_indent = c.indent
+        key = c.fresh("key")
+        c.line(f"if {key!r} not in {c.block_memory}:")
+        c.indent += 1
     name = c.fresh(s.buffer.name)
     t = s.buffer.dtype
     size = " * ".join(e.code for e in extents) or "1"
@@ -141,7 +147,12 @@ def _bind_buffer(c: Compiler, s: Allocate) -> None:
     if c.checked:
         shape = "(" + "".join(f"{e.code}, " for e in extents) + ")"
         memory = f"Memory({s.buffer.name!r}, {shape}, {memory}, monitor, written=False, shared=True)"
-    c.line(f"{name} = {memory}")
+    if shared:
+        c.line(f"{c.block_memory}[{key!r}] = {memory}")
+        c.indent = outer_indent
+        c.line(f"{name} = {c.block_memory}[{key!r}]")
+    else:
+        c.line(f"{name} = {memory}")
     c.buffers[s.buffer] = name
     c.private[s.buffer] = private
 
@@ -150,6 +161,8 @@ def _stmt_evaluate(c: Compiler, s: Evaluate) -> None:
     call = s.value
     if not isinstance(call, ir.Call):
         return
+    if call.name == "barrier" and c.block_memory:
+        kernels.write_barrier(c)
     if call.name.startswith("extern:"):
         parts = []
         for argument in call.args:
@@ -163,6 +176,9 @@ def _stmt_evaluate(c: Compiler, s: Evaluate) -> None:
 
 
 def _stmt_for(c: Compiler, s: For) -> None:
+    if s.kind == "thread" and c.thread_form and (s.thread or "").startswith("threadIdx"):
+        kernels.write_kernel(c, s)
+        return
     if s.kind == "thread" and not (s.thread or "").startswith("blockIdx"):
         threads.bind(c, s)
         return

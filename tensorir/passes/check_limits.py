@@ -96,6 +96,7 @@ def _check_memory(body: Stmt, target: Target) -> None:
             parts.append(f"{s.buffer.name} {size * s.buffer.dtype.nbytes}")
     if total > target.shared_bytes:
         raise LimitError(
-            f"a block needs {total} bytes of shared memory ({', '.join(parts)}), but {target} has {target.shared_bytes}",
+            f"a block needs {total} bytes of shared memory ({', '.join(parts)}),"
+            f" but {target} has {target.shared_bytes}",
             help="use smaller tiles",
         )

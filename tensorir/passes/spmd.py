@@ -16,11 +16,13 @@ loops is one per block; an allocation under them is one per thread.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 from tensorir import dtypes
 from tensorir.buffer import Buffer
 from tensorir.expr import EQ, LT, Expr, IfThenElse, Load, Not, Var, const
+from tensorir.interpreter.kernels import FORM
 from tensorir.passes.accesses import bind_loops
 from tensorir.passes.linear import IndexScope, conjunction
 from tensorir.passes.thread_axes import (
@@ -33,7 +35,7 @@ from tensorir.passes.thread_axes import (
     with_axes,
 )
 from tensorir.stmt import Allocate, For, Func, If, LetStmt, Seq, Stmt, Store, seq
-from tensorir.visit import rewrite_expr, rewrite_stmt, stmt_exprs, sub_stmts, walk_expr, walk_stmt, with_body
+from tensorir.visit import rewrite_expr, rewrite_stmt, stmt_exprs, sub_stmts, walk_expr, walk_stmt
 
 Active = tuple[tuple[str, For], ...]
 
@@ -42,7 +44,8 @@ def lower_threads(func: Func) -> Func:
     """`func`, whose blocks are lowered, with each kernel in thread form."""
     scope = IndexScope(func.dims)
     bind_loops(func.body, scope)
-    return with_body(func, map_kernels(func.body, lambda s: _Kernel(scope).lower(s)))
+    body = map_kernels(func.body, lambda s: _Kernel(scope).lower(s))
+    return dataclasses.replace(func, body=body, attrs=(*func.attrs, (FORM, True)))
 
 
 @dataclass
