@@ -35,6 +35,7 @@ _EXPORTS = {
     "lower": "nestor.te:lower",
     "create_schedule": "schedule:create_schedule",
     "Schedule": "schedule:Schedule",
+    "tensor_intrinsic": "schedule:tensor_intrinsic",
     "build": "targets.build:build",
     "Kernel": "targets.kernel:Kernel",
     "Target": "tensorir.target:Target",

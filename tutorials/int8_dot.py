@@ -12,7 +12,6 @@ import numpy as np
 
 import nestor as nt
 from nestor import te
-from schedule import tensor_intrinsic
 
 N = int(os.environ.get("LESSON_SIZE", "1024"))
 
@@ -33,7 +32,7 @@ def implement(a, b, c):
     return c.loop(0, lambda i: c.store(i, value=te.dot4_i8(c[i], four, te.pack4(*[b[i, j] for j in range(4)]))))
 
 
-dot = tensor_intrinsic([bytes_a, bytes_b], sums, implement, name="dot_16x4_u8i8")
+dot = nt.tensor_intrinsic([bytes_a, bytes_b], sums, implement, name="dot_16x4_u8i8")
 
 # %% [markdown]
 # The product of an (n, k) matrix of unsigned bytes with a (k, m) matrix of signed ones. B is stored so that the four
