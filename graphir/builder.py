@@ -16,6 +16,7 @@ from graphir import content, dims
 from graphir.attrs import attr_text, canonical_attr
 from graphir.errors import GraphError, ShapeError
 from graphir.ir import Graph, Node, Symbol, Value, value_type
+from tensorir import dtypes
 from tensorir.dtypes import DType, dtype_of
 from tensorir.errors import UserError
 from tensorir.expr import Expr, const
@@ -92,7 +93,7 @@ class GraphBuilder:
         while len(names) < len(types):
             names.append(f"{node_name}:{len(names)}" if len(types) > 1 else f"{node_name}:out")
         known = content.evaluate(op, tuple(inputs), dict(kept), types)
-        if known is not None and op != "dims":
+        if known is not None and op not in ("dims", "size"):
             return (self.integers(known, types[0][0], types[0][1], names[0], origins),)
         made = tuple(
             Value(self.unique(n), s, t, Layout.plain(len(s)), known, origins) for n, (s, t) in zip(names, types)
@@ -120,6 +121,17 @@ class GraphBuilder:
         count, constants = mark
         del self.nodes[count:]
         self.constants = {v: self.constants[v] for v in constants}
+
+    def size(self, count: Value, bound: Expr, name: str, origins: tuple[Origin, ...] = ()) -> Expr:
+        """A new symbol that is the value of an int64 scalar at run time, at most `bound`."""
+        symbol = dims.symbol(name)
+        number = 0
+        while symbol.name in self.symbols:
+            number += 1
+            symbol = dims.symbol(f"{name}_{number}")
+        self.symbols[symbol.name] = Symbol(symbol.name)
+        self.add("size", [count], {"symbol": symbol.name, "bound": bound}, name=f"{name}.size", origins=origins)
+        return symbol
 
     def emit(self, node: Node) -> Node:
         """Adds a node as it is."""
@@ -226,6 +238,8 @@ def infer_node(
     if op == "dims":
         found = dict(attrs)
         return ((dims.as_dims(found["shape"]), found["dtype"]),)
+    if op == "size":
+        return (((), dtypes.int64),)
     if op == "group":
         return tuple((v.shape, v.dtype) for v in subgraphs[0].outputs)
     if op == "if":

@@ -42,6 +42,8 @@ def evaluate(
     """The content of the one result of an op whose operands have content; None where it cannot be known."""
     if op == "dims":
         return tuple(dims.as_dim(v) for v in attrs["values"])
+    if op == "size":
+        return (dims.symbol(attrs["symbol"]),)
     if op in _OPAQUE or len(types) != 1 or not any(v is not None for v in inputs):
         return None
     shape, dtype = types[0]

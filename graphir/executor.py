@@ -23,12 +23,13 @@ from graphir.door import Door
 from graphir.errors import InputError
 from graphir.ir import Graph, Value
 from graphir.kernels import KernelCalls
-from graphir.plan import Copy, Fill, If, Instruction, Launch, Loop, Plan, Slot
+from graphir.plan import Copy, Define, Fill, If, Instruction, Launch, Loop, Plan, Slot
 from targets.llvm.entry import (
     Block,
     Branch,
     CallKernel,
     CopyBytes,
+    DefineDimension,
     Entry,
     FillIntegers,
     Pointer,
@@ -205,8 +206,8 @@ class Executable:
             results = self._door.check_outputs(outputs, sizes.shapes)
         if self._entry is None:
             self._refuse_overlap(arrays, results, [address_of(a) for a in (*arrays, *results)])
-            self._interpret(arrays, results, symbols, _Observer())
-            return results
+            late = self._interpret(arrays, results, symbols, _Observer())
+            return self._trimmed(results, late) if self.plan.late else results
         addresses = [address_of(a) for a in arrays]
         addresses += [address_of(a) for a in results]
         if outputs is not None:
@@ -227,8 +228,25 @@ class Executable:
             error = KernelError(self.plan.name, status, detail if code == status else 0)
             self._calls.raise_host_error(error)
             raise error
+        if self.plan.late:
+            names = self._all_symbols
+            results = self._trimmed(results, {n: int(frame.dims[i]) for i, n in enumerate(names)})
         self._frames.append(frame)
         return results
+
+    def _trimmed(self, results: list[np.ndarray], symbols: Mapping[str, int]) -> list[np.ndarray]:
+        """The results cut to the sizes that became known while running."""
+        made = []
+        for array, v in zip(results, self.plan.outputs):
+            shape = dims.evaluate_shape(v.shape, symbols)
+            count = int(np.prod(shape, dtype=np.int64))
+            made.append(array if array.shape == shape else array.reshape(-1)[:count].reshape(shape))
+        return made
+
+    @property
+    def _all_symbols(self) -> tuple[str, ...]:
+        """The symbols that inputs give, then those that instructions define."""
+        return (*self._door.symbols, *self.plan.late)
 
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
         return self.run(list(arrays))
@@ -241,7 +259,7 @@ class Executable:
         arrays, symbols = self._door.check(self._door.arrange(inputs))
         results = [np.empty(s, t) for s, t in self._sizes(symbols).outputs]
         observer = _Observer(values={})
-        self._interpret(arrays, results, symbols, observer)
+        results = self._trimmed(results, self._interpret(arrays, results, symbols, observer))
         found = observer.values or {}
         for name, array in zip(self.plan.output_names, results):
             found.setdefault(name, array)
@@ -300,6 +318,8 @@ class Executable:
         known = self._layouts.get(symbols)
         if known is None:
             values = dict(zip(self._door.symbols, symbols))
+            for name, bound in self.plan.late.items():  # outputs of a size not yet known get room for the largest
+                values[name] = max(dims.evaluate(bound, values), 0)
             shapes = [dims.evaluate_shape(v.shape, values) for v in self.plan.outputs]
             _, arena = self.plan.arena.layout(values)
             known = _Sizes([(s, v.dtype.numpy) for s, v in zip(shapes, self.plan.outputs)], shapes, arena)
@@ -335,7 +355,7 @@ class Executable:
                     return Pointer(whole.index, whole.block, (*whole.strides, stride))
             return Pointer(arena, slot.number)
 
-        names = self._door.symbols
+        names = self._all_symbols
 
         def steps(instructions: Sequence[Instruction]) -> tuple[Step, ...]:
             made: list[Step] = []
@@ -351,11 +371,15 @@ class Executable:
                         made.append(FillIntegers(pointer(i.slot), i.values, i.dtype))
                     case Copy():
                         made.append(CopyBytes(pointer(i.source), pointer(i.target), i.nbytes))
+                    case Define():
+                        made.append(DefineDimension(names.index(i.symbol), pointer(i.slot)))
                     case If():
                         made.append(Branch(pointer(i.condition), steps(i.then), steps(i.otherwise)))
                     case Loop():
-                        ends = [None if s is None else pointer(s) for s in (i.limit, i.condition, i.counter)]
-                        made.append(Repeat(i.number, i.trips, *ends, steps(i.steps)))
+                        limit, condition, counter = (
+                            None if s is None else pointer(s) for s in (i.limit, i.condition, i.counter)
+                        )
+                        made.append(Repeat(i.number, i.trips, limit, condition, counter, steps(i.steps)))
             return tuple(made)
 
         if self.entry_object is None:
@@ -369,7 +393,7 @@ class Executable:
         """Machine code of the entry that runs these steps."""
         plan = self.plan
         blocks = tuple(Block(b.nbytes, p.offset, p.after) for b, p in zip(plan.arena.blocks, plan.arena.placed))
-        text = emit_entry(Entry(ENTRY, self._door.symbols, blocks, plan.arena.order, steps))
+        text = emit_entry(Entry(ENTRY, self._all_symbols, blocks, plan.arena.order, steps, len(self._door.symbols)))
         self.entry_source = text
         self.entry_object = compile_ir(text, machine=machine_of(self.target, 1), passes="sroa").object
 
@@ -377,13 +401,15 @@ class Executable:
 
     def _interpret(
         self, arrays: list[np.ndarray], results: list[np.ndarray], symbols: tuple[int, ...], observer: _Observer
-    ) -> None:
+    ) -> Mapping[str, int]:
+        """Runs the plan in Python; the values of all symbols at the end."""
         values = dict(zip(self._door.symbols, symbols))
         offsets, total = self.plan.arena.layout(values)
         memory = _aligned_bytes(total)
         memory[:] = 0xFF  # NaN in every float: a read before a write shows
         run = _Interpretation(self, arrays, results, values, offsets, memory, observer)
         run.steps(self.plan.instructions)
+        return run.symbols
 
 
 def graph_constant(graph: Graph, v: Value) -> np.ndarray:
@@ -427,7 +453,8 @@ class _Frame:
         self.data = (ctypes.c_uint64 * max(exe._data_count, 1))()
         self.data_address = ctypes.addressof(self.data)
         count = len(exe._door.symbols)
-        self.dims = (ctypes.c_int64 * max(count, 1))()
+        room = len(exe._all_symbols)
+        self.dims = (ctypes.c_int64 * max(room, 1))()
         self.dims_address = ctypes.addressof(self.dims)
         first = len(plan.inputs) + len(plan.outputs)
         self.pack: Callable[..., None] = struct.Struct(f"={first}Q").pack_into
@@ -465,7 +492,7 @@ class _Interpretation:
     exe: Executable
     arrays: list[np.ndarray]
     results: list[np.ndarray]
-    symbols: Mapping[str, int]
+    symbols: dict[str, int]
     offsets: list[int]
     memory: np.ndarray
     observer: _Observer
@@ -516,6 +543,9 @@ class _Interpretation:
                 case Copy():
                     size = dims.evaluate(i.nbytes, self.symbols)
                     self.bytes_of(i.target, size)[:] = self.bytes_of(i.source, size)
+                case Define():
+                    self.symbols[i.symbol] = int(self.bytes_of(i.slot, 8).view(np.int64)[0])
+                    self.note(i.node.outputs, [i.slot])
                 case If():
                     taken = bool(self.bytes_of(i.condition, 1)[0])
                     self.steps(i.then if taken else i.otherwise)

@@ -47,7 +47,7 @@ class GraphKernel:
 
 def is_kernel(node: Node, *, views: bool) -> bool:
     """True for a node that runs as a kernel; a view does not where the plan aliases (`views`)."""
-    if node.op in ("dims", *CONTROL_OPS):
+    if node.op in ("dims", "size", *CONTROL_OPS):
         return False
     return node.op == "group" or not (views and is_view(node))
 

@@ -7,6 +7,8 @@ expressions over the graph's symbols (`graphir.dims`), so equal sizes are the sa
 Most nodes name an op of topi. The ops of the graph itself are in `GRAPH_OPS`:
 
     dims    an integer tensor whose elements are expressions over the symbols (attribute `values`)
+    size    an int64 scalar whose value at run time defines a symbol (attributes `symbol`, and `bound`, the largest that
+            it can be); the result is the scalar, known as the symbol
     group   several nodes that become one kernel: the one subgraph, its inputs the node's inputs in order
     if      cond, captured values... ; subgraphs then and else, whose inputs are the captured values in order
     loop    limit or none, cond or none, carried..., scanned..., captured... ; one subgraph run while the iteration
@@ -37,7 +39,7 @@ from tensorir.origin import Origin
 if TYPE_CHECKING:
     from pathlib import Path
 
-GRAPH_OPS = ("dims", "group", "if", "loop")
+GRAPH_OPS = ("dims", "size", "group", "if", "loop")
 CONTROL_OPS = ("if", "loop")
 
 
@@ -244,6 +246,34 @@ def subgraph_inputs(node: Node) -> list[tuple[tuple[Expr, ...], DType] | None]:
     last = first + int(node.attributes["scanned"])
     slices = [None if g is None else (g[0][1:], g[1]) for g in given[first:last]]
     return [((), dtypes.int64), ((), dtypes.bool_), *given[2:first], *slices, *given[last:]]
+
+
+def late_symbols(graph: Graph) -> dict[str, Expr]:
+    """The symbols that nodes define at run time, each with its bound over the symbols of the inputs."""
+    found: dict[str, Expr] = {}
+    stack = [graph]
+    while stack:
+        g = stack.pop()
+        for node in g.nodes:
+            if node.op == "size":
+                found[node.attributes["symbol"]] = dims.substitute(dims.as_dim(node.attributes["bound"]), found)
+            stack.extend(node.subgraphs)
+    return found
+
+
+def symbols_used(node: Node) -> set[str]:
+    """The names of the symbols in the dimensions, content and attributes of a node, subgraphs left out."""
+    used = {s.name for v in (*node.operands, *node.outputs) for d in v.shape for s in dims.symbols_of(d)}
+    if node.op == "dims":
+        used |= {s.name for v in node.outputs for d in v.content or () for s in dims.symbols_of(d)}
+    stack = [value for name, value in node.attrs]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, tuple):
+            stack.extend(top)
+        elif isinstance(top, Expr):
+            used |= {s.name for s in dims.symbols_of(top)}
+    return used
 
 
 def all_values(graph: Graph) -> list[Value]:

@@ -2,6 +2,7 @@
 
     Launch   a kernel on slots, with the values of its dimensions
     Fill     integers over the symbols written into a slot (a `dims` node)
+    Define   a symbol by the integer in a slot
     Copy     one slot into another (an output that is an input, a constant, or an output twice)
     If       a condition slot and two lists of instructions
     Loop     a trip count, a condition slot and a list of instructions
@@ -22,7 +23,7 @@ from graphir import dims
 from graphir.arena import Arena, ArenaBlock, plan_arena
 from graphir.errors import GraphError
 from graphir.groups import GraphKernel, group_call, is_kernel, is_view
-from graphir.ir import Graph, Node, Symbol, Value
+from graphir.ir import Graph, Node, Symbol, Value, late_symbols
 from graphir.kinds import node_kind
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError
@@ -68,6 +69,15 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Define:
+    """Gives a symbol the value of the int64 in `slot`."""
+
+    symbol: str
+    slot: Slot
+    node: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class If:
     """Runs `then` if the byte at `condition` is not 0, else `otherwise`."""
 
@@ -102,7 +112,7 @@ class Slice:
     count: Expr | None
 
 
-Instruction = Launch | Fill | Copy | If | Loop
+Instruction = Launch | Fill | Copy | Define | If | Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,8 @@ class Plan:
     arena: Arena
     places: Mapping[Value, Slot] = field(default_factory=dict)
     slices: tuple[Slice, ...] = ()
+    late: Mapping[str, Expr] = field(default_factory=dict)
+    """The symbols that instructions define, each with its bound over the others; memory is planned for the bounds."""
 
     def walk(self) -> Iterator[Instruction]:
         """Every instruction, those of branches and loops after their If or Loop."""
@@ -156,6 +168,8 @@ def _describe(instructions: Sequence[Instruction], lines: list[str], indent: str
                 lines.append(f"{indent}fill {_slot_text(i.slot)} with {', '.join(map(dims.text, i.values))}")
             case Copy():
                 lines.append(f"{indent}copy {_slot_text(i.source)} to {_slot_text(i.target)}")
+            case Define():
+                lines.append(f"{indent}define {i.symbol} as {_slot_text(i.slot)}")
             case If():
                 lines.append(f"{indent}if {_slot_text(i.condition)}")
                 _describe(i.then, lines, indent + "  ")
@@ -183,12 +197,12 @@ def symbol_sources(graph: Graph) -> tuple[SymbolSource, ...]:
                 symbol = by_name.get(names[0].name, Symbol(names[0].name))
                 found.setdefault(symbol.name, SymbolSource(symbol, number, axis))
     used = {v.name for value in _all_values(graph) for d in value.shape for v in dims.symbols_of(d)}
-    for name in sorted(used - set(found)):
+    for name in sorted(used - set(found) - set(late_symbols(graph))):
         raise GraphError(
             f"the dimension {name} cannot be read from any input: none has it alone as a dimension",
             help="fix it with shapes=",
         )
-    return tuple(found[s] for s in found)
+    return tuple(found.values())
 
 
 def _all_values(graph: Graph) -> Iterator[Value]:
@@ -210,7 +224,7 @@ def make_plan(graph: Graph, kernels: Callable[[Node, Graph], GraphKernel], *, sh
 
 @dataclass(slots=True, eq=False)
 class _Class:
-    """An alias class: values over one memory. `start` and `end` are the instructions of its first write and last use."""
+    """An alias class: values over one memory. `start` and `end` are the instructions of its first write, last use."""
 
     nbytes: Expr
     slot: Slot | None = None
@@ -234,6 +248,7 @@ class _Planner:
         self.kernel_list: list[GraphKernel] = []
         self.uses: dict[Value, int] = {}
         self.loops = 0
+        self.late = late_symbols(graph)
         self.slices: list[tuple[_Class, int, Expr, Expr | None]] = []
 
     def plan(self) -> Plan:
@@ -247,7 +262,9 @@ class _Planner:
         for c in dict.fromkeys(self.classes.values()):
             if c.slot is None:
                 slots[c] = Slot("arena", len(blocks))
-                blocks.append(ArenaBlock(c.nbytes, c.start, max(c.end, c.start), tuple(c.names)))
+                # a size that is known at run time only is taken at its bound
+                room = dims.substitute(c.nbytes, self.late) if self.late else c.nbytes
+                blocks.append(ArenaBlock(room, c.start, max(c.end, c.start), tuple(c.names)))
         arena = plan_arena(blocks, share=self.share)
 
         def place(c: _Class) -> Slot:
@@ -265,6 +282,7 @@ class _Planner:
             arena,
             {v: place(c) for v, c in self.classes.items()},
             tuple(Slice(place(base), loop, nbytes, count) for base, loop, nbytes, count in self.slices),
+            self.late,
         )
 
     # -- one graph or branch
@@ -320,7 +338,8 @@ class _Planner:
         root: dict[Value, Value] = {v: v for v in (*graph.inputs, *graph.constants)}
         for node in graph.nodes:
             for v in node.outputs:
-                root[v] = root[node.operands[0]] if self.share and is_view(node) else v
+                same = node.op == "size" or (self.share and is_view(node))
+                root[v] = root[node.operands[0]] if same else v
         return root
 
     def node(
@@ -335,6 +354,12 @@ class _Planner:
         self.position += 1
         for v in node.operands:
             self.use(self.classes[v])
+        if node.op == "size":
+            c = self.classes[node.operands[0]]
+            self.classes[node.output] = c
+            c.names.append(node.output.name)
+            draft.append(("define", node.attributes["symbol"], c, node))
+            return
         if node.op == "if":
             self.branch(graph, node, fixed, draft)
             return
@@ -437,8 +462,9 @@ class _Planner:
         if condition is not None and next_going is not inner_going:
             made_going = memory(next_going.nbytes, next_going.name)
             back.append(("copy", made_going, condition, next_going.nbytes))
-        targets.append(made_going if made_going is not None else memory(next_going.nbytes, next_going.name))
-        given.setdefault(inner_going, targets[0])  # a body that hands its condition on
+        goes_on = made_going if made_going is not None else memory(next_going.nbytes, next_going.name)
+        targets.append(goes_on)
+        given.setdefault(inner_going, goes_on)  # a body that hands its condition on
         for place, state in enumerate(states):
             v = sub.outputs[1 + place]
             if v is sub.inputs[2 + place]:
@@ -456,7 +482,7 @@ class _Planner:
             targets.append(self.slice(stack, number, v.nbytes, count))
         steps = self.body(sub, targets, given)
         if condition is None:  # nobody reads what is always true
-            steps = [s for s in steps if not (s[0] == "copy" and s[2] is targets[0])]
+            steps = [s for s in steps if not (s[0] == "copy" and s[2] is goes_on)]
         self.position += 1
         for c in kept:
             self.use(c)
@@ -522,11 +548,13 @@ def _resolve(draft: Sequence[_Draft], place: Callable[[_Class], Slot]) -> Iterat
                 yield Fill(slot(target), values, dtype, node)
             case ("copy", source, target, nbytes):
                 yield Copy(slot(source), slot(target), nbytes)
+            case ("define", symbol, source, node):
+                yield Define(symbol, slot(source), node)
             case ("if", condition, then, otherwise, node):
                 yield If(slot(condition), tuple(_resolve(then, place)), tuple(_resolve(otherwise, place)), node)
             case ("loop", number, trips, limit, condition, counter, steps, node):
-                ends = [None if c is None else slot(c) for c in (limit, condition, counter)]
-                yield Loop(number, trips, *ends, tuple(_resolve(steps, place)), node)
+                limit, condition, counter = (None if c is None else slot(c) for c in (limit, condition, counter))
+                yield Loop(number, trips, limit, condition, counter, tuple(_resolve(steps, place)), node)
 
 
 def overwritable(node: Node) -> list[Value]:

@@ -18,7 +18,7 @@ from graphir.attrs import parse_layout
 from graphir.errors import GraphError
 from graphir.groups import GraphKernel
 from graphir.ir import Node, Symbol, Value
-from graphir.plan import Copy, Fill, If, Instruction, Launch, Loop, Plan, Slice, Slot, SymbolSource
+from graphir.plan import Copy, Define, Fill, If, Instruction, Launch, Loop, Plan, Slice, Slot, SymbolSource
 from graphir.stored import abi_of
 from tensorir.dtypes import dtype_of
 from tensorir.expr import Expr
@@ -76,6 +76,7 @@ class _Writer:
             "outputs": [self.value(v) for v in plan.outputs],
             "output_names": list(plan.output_names),
             "symbols": [[s.symbol.name, s.symbol.low, s.symbol.high, s.input, s.axis] for s in plan.symbols],
+            "late": [[name, dim_json(bound)] for name, bound in plan.late.items()],
             "constants": [[self.value(v), name] for v, name in zip(plan.constants, tensors, strict=True)],
             "arena": {
                 "blocks": [[dim_json(b.nbytes), b.start, b.end, list(b.names)] for b in plan.arena.blocks],
@@ -105,6 +106,8 @@ class _Writer:
                 return {"fill": self.slot(i.slot), "values": values, "dtype": str(i.dtype), "node": self.node(i.node)}
             case Copy():
                 return {"copy": self.slot(i.source), "to": self.slot(i.target), "nbytes": dim_json(i.nbytes)}
+            case Define():
+                return {"define": i.symbol, "by": self.slot(i.slot), "node": self.node(i.node)}
             case If():
                 return {
                     "if": self.slot(i.condition),
@@ -145,6 +148,10 @@ class _Reader:
         self.data = data
         self.kernels = tuple(kernels)
         self.symbols = {str(s[0]) for s in data["symbols"]}
+        self.late: dict[str, Expr] = {}
+        for name, bound in data["late"]:
+            self.late[_text(name)] = self.dim(bound)
+        self.symbols.update(self.late)
         self.values = [self.value(v) for v in data["values"]]
         self.counts = {
             "input": len(data["inputs"]),
@@ -191,6 +198,7 @@ class _Reader:
             self.arena(data["arena"]),
             {self.at(n): self.slot(s) for n, s in data["places"]},
             tuple(self.slices),
+            self.late,
         )
         return plan, [name for _, name in constants]
 
@@ -238,7 +246,7 @@ class _Reader:
     def step(self, data: Mapping[str, Any]) -> Instruction:
         kinds: dict[str, Callable[[Mapping[str, Any]], Instruction]] = {
             "launch": self.launch, "fill": self.fill, "copy": self.copy, "if": self.branch,
-            "loop": self.loop,
+            "loop": self.loop, "define": self.define,
         }  # fmt: skip
         [kind] = [k for k in kinds if k in data]
         return kinds[kind](data)
@@ -260,6 +268,11 @@ class _Reader:
 
     def copy(self, data: Mapping[str, Any]) -> Copy:
         return Copy(self.used(data["copy"]), self.used(data["to"]), self.dim(data["nbytes"]))
+
+    def define(self, data: Mapping[str, Any]) -> Define:
+        if data["define"] not in self.late:
+            raise ValueError(f"{data['define']!r} is not a symbol that a step defines")
+        return Define(data["define"], self.used(data["by"]), self.node(data["node"]))
 
     def branch(self, data: Mapping[str, Any]) -> If:
         then, otherwise = (tuple(self.step(s) for s in data[k]) for k in ("then", "else"))

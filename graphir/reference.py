@@ -48,6 +48,9 @@ def evaluate_values(
         known[v] = data
     for node in graph.nodes:
         operands = [None if v is None else known[v] for v in node.inputs]
+        if node.op == "size":
+            assert operands[0] is not None
+            symbols = {**symbols, node.attributes["symbol"]: int(operands[0])}
         known.update(zip(node.outputs, evaluate_node(node, operands, symbols), strict=True))
     return known
 
@@ -60,6 +63,8 @@ def evaluate_node(node: Node, operands: Sequence[np.ndarray | None], symbols: Ma
             assert v.content is not None
             numbers = [dims.evaluate(c, symbols) for c in v.content]
             return [np.array(numbers, v.dtype.numpy).reshape(dims.evaluate_shape(v.shape, symbols))]
+        case "size":
+            return [np.asarray(operands[0])]
         case "group":
             return _subgraph(node.subgraphs[0], operands, symbols)
         case "if":

@@ -83,6 +83,7 @@ INDEX: dict[str, str] = {
     "l2_norm": "reduce",
     "layer_norm": "normalization",
     "layout_transform": "layout_transform",
+    "leading": "shape",
     "leaky_relu": "unary",
     "less": "binary",
     "less_equal": "binary",

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphir import dims
-from graphir.ir import GRAPH_OPS, Graph, Node, Value, consumers, with_nodes
+from graphir.ir import GRAPH_OPS, Graph, Node, Value, consumers, symbols_used, with_nodes
 from graphir.kinds import node_kind
 from graphir.passes.guards import GUARDS, HEAVY, Fusion
 from topi.registry import get_op
@@ -50,6 +50,7 @@ class _Grouping:
         self.groups: list[list[Node]] = []
         self.group_of: dict[Node, int] = {}
         self.maker: dict[Value, Node] = {}
+        self.late = {n.attributes["symbol"]: n for n in graph.nodes if n.op == "size"}
 
     def place(self, node: Node) -> None:
         """Puts a node into a group of its own or joins it to one that feeds it."""
@@ -100,6 +101,11 @@ class _Grouping:
 
     def illegal(self, group: list[Node], joining: list[Node], node: Node, value: Value) -> str | None:
         """Why one kernel cannot compute both, if so."""
+        if self.late:
+            known = set().union(*(symbols_used(n) for n in group)) & self.late.keys()
+            asked = set().union(*(symbols_used(n) for n in joining)) & self.late.keys()
+            if not asked <= known:
+                return f"{node.name} has a size that is known only after {value.name}"
         anchors = [n for n in (*group, *joining) if node_kind(n) in HEAVY]
         if len(anchors) > 1:
             return f"{anchors[0].name} and {anchors[-1].name} are both anchors"
@@ -215,6 +221,7 @@ def _is_control_flow(node: Node) -> bool:
 def _ordered(nodes: list[Node]) -> list[Node]:
     """Nodes in dependence order, keeping the given order where it is free."""
     maker = {v: n for n in nodes for v in n.outputs}
+    late = {n.attributes["symbol"]: n for n in nodes if n.op == "size"}
     done: dict[Node, bool] = {}
     result: list[Node] = []
     for root in nodes:
@@ -225,6 +232,10 @@ def _ordered(nodes: list[Node]) -> list[Node]:
                 stack.pop()
                 continue
             waiting = [maker[v] for v in node.operands if v in maker and maker[v] not in done]
+            if late:
+                inner = [n for sub in node.subgraphs for n in sub.nodes]
+                used = set().union(*(symbols_used(n) for n in (node, *inner)))
+                waiting += [late[s] for s in used & late.keys() if late[s] not in done and late[s] is not node]
             if waiting:
                 stack.extend(waiting)
                 continue

@@ -64,7 +64,7 @@ def _same_type(a: Value, b: Value) -> bool:
 
 def _gives_back(walk: _Walk, node: Node) -> Value | None:
     """A node that moves nothing: same elements, same type."""
-    if len(node.outputs) != 1 or len(node.operands) != 1 or node.subgraphs:
+    if len(node.outputs) != 1 or len(node.operands) != 1 or node.op in GRAPH_OPS:
         return None
     x = node.operands[0]
     if not _same_type(x, node.output):

@@ -80,6 +80,14 @@ class CopyBytes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class DefineDimension:
+    """Gives dimension number `dim` the value of the i64 at `source`, for the steps that follow and for the caller."""
+
+    dim: int
+    source: Pointer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Branch:
     """Runs `then` if the byte at `condition` is not 0, else `otherwise`."""
 
@@ -101,19 +109,20 @@ class Repeat:
     steps: tuple[Step, ...]
 
 
-Step = CallKernel | FillIntegers | CopyBytes | Branch | Repeat
+Step = CallKernel | FillIntegers | CopyBytes | DefineDimension | Branch | Repeat
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A plan as far as its native form goes. `dims` names the dimension symbols in order; `order` is one in which the
-    offsets of `blocks` can be computed."""
+    """A plan as far as its native form goes. `dims` names the dimension symbols in order, those that a step defines
+    after the `given` ones; `order` is one in which the offsets of `blocks` can be computed."""
 
     symbol: str
     dims: tuple[str, ...]
     blocks: tuple[Block, ...]
     order: tuple[int, ...]
     steps: tuple[Step, ...]
+    given: int | None = None
 
 
 def emit_entry(entry: Entry) -> str:
@@ -139,7 +148,7 @@ class _Emitter:
         calls = list(_calls(entry.steps))
         self.emit(f"%pointers = alloca [{max((len(c.pointers) for c in calls), default=1) or 1} x ptr], align 16")
         self.emit(f"%sizes = alloca [{max((len(c.dims) for c in calls), default=1) or 1} x i64], align 16")
-        for number, name in enumerate(entry.dims):
+        for number, name in enumerate(entry.dims[: entry.given]):
             place = self.let(f"getelementptr i64, ptr %dims, i64 {number}")
             self.dims[name] = self.let(f"load i64, ptr {place}, align 8")
         self.block_offsets()
@@ -224,7 +233,7 @@ class _Emitter:
         if isinstance(e, Const):
             return str(int(e.value))
         if isinstance(e, Var):
-            return self.dims[e.name]
+            return self.dimension(e.name)
         parts = [self.value(c) for c in children(e)]
         match e:
             case expr.Add() | expr.Sub() | expr.Mul():
@@ -251,6 +260,13 @@ class _Emitter:
             case expr.Cast():
                 return self.wide(e.value, parts[0])
         raise InternalError(f"a dimension cannot hold {type(e).__name__}")
+
+    def dimension(self, name: str) -> str:
+        """A dimension's value; one that a step defines is read again, since the step may stand in a branch."""
+        if name not in self.dims:
+            place = self.let(f"getelementptr i64, ptr %dims, i64 {self.entry.dims.index(name)}")
+            return self.let(f"load i64, ptr {place}, align 8")
+        return self.dims[name]
 
     def wide(self, e: Expr, value: str) -> str:
         """A value as i64."""
@@ -283,6 +299,10 @@ class _Emitter:
                 case CopyBytes():
                     target, source, size = self.pointer(step.target), self.pointer(step.source), self.value(step.nbytes)
                     self.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {target}, ptr {source}, i64 {size}, i1 false)")
+                case DefineDimension():
+                    defined = self.let(f"load i64, ptr {self.pointer(step.source)}, align 8")
+                    place = self.let(f"getelementptr i64, ptr %dims, i64 {step.dim}")
+                    self.emit(f"store i64 {defined}, ptr {place}, align 8")
                 case Branch():
                     self.branch(step)
                 case Repeat():
@@ -295,8 +315,9 @@ class _Emitter:
             place = self.let(f"getelementptr ptr, ptr %pointers, i64 {number}")
             self.emit(f"store ptr {address}, ptr {place}, align 8")
         for number, d in enumerate(step.dims):
+            value = self.dimension(self.entry.dims[d])
             place = self.let(f"getelementptr i64, ptr %sizes, i64 {number}")
-            self.emit(f"store i64 {self.dims[self.entry.dims[d]]}, ptr {place}, align 8")
+            self.emit(f"store i64 {value}, ptr {place}, align 8")
         status = self.let(f"call i32 @{step.symbol}(ptr %context, ptr %pointers, ptr %sizes)")
         good = self.let(f"icmp eq i32 {status}, 0")
         following = f"after{self.count}"
@@ -324,7 +345,6 @@ class _Emitter:
             self.steps(steps)
             self.emit(f"br label %join{number}")
         self.start(f"join{number}")
-
 
     def repeat(self, step: Repeat) -> None:
         n, before = step.number, self.label

@@ -326,6 +326,19 @@ slice_.case([(5, 37)], starts=(-1,), ends=(-INT64_MAX,), axes=(0,), steps=(-2,))
 slice_.case([(10,)], starts=(0,), ends=(5,), axes=(0,), steps=(-1,))
 
 
+@op("leading")
+def leading(x: Tensor, /, *, axis: int = 0, size: Any) -> Tensor:
+    """The first `size` elements along an axis; `size` is at most its extent (a size that run time decides, say)."""
+    place = normalize_axis("leading", axis, len(x.shape))
+    shape = (*x.shape[:place], as_expr(size), *x.shape[place + 1 :])
+    return te.compute(shape, lambda *i: x(*i), name="leading")
+
+
+leading.reference(lambda x, *, axis=0, size: np.take(x, range(size), axis))
+leading.case([(3, 37)], axis=1, size=5)
+leading.case([(3, 37)], axis=0, size=0)
+
+
 @op("concat", onnx=[Onnx("Concat", 1, {"axis": attribute("axis", 1)})])
 def concat(*tensors: Tensor, axis: int = 0) -> Tensor:
     """The operands one after the other along `axis`."""

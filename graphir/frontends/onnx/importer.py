@@ -20,7 +20,8 @@ from graphir import dims
 from graphir.builder import GraphBuilder
 from graphir.errors import GraphError, ModelError, ShapeError, UnsupportedError
 from graphir.executor import TensorInfo
-from graphir.frontends.onnx import control_flow as _control_flow  # noqa: F401 (these register their converters)
+from graphir.frontends.onnx import bounded as _bounded  # noqa: F401 (these register their converters)
+from graphir.frontends.onnx import control_flow as _control_flow  # noqa: F401
 from graphir.frontends.onnx import converters as _converters  # noqa: F401
 from graphir.frontends.onnx import recurrent as _recurrent  # noqa: F401
 from graphir.frontends.onnx import sequences as _sequences  # noqa: F401

@@ -25,7 +25,9 @@ def _scalar(importer: _Importer, node: OnnxNode, index: int, what: str, default:
 def _length(importer: _Importer, node: OnnxNode, v: Value, axis: int, what: str) -> int:
     size = dims.constant(v.shape[axis])
     if size is None:
-        raise UnsupportedError(f"node {node.name}: {what} must be known when compiling", missing={node.op_type: [node.name]})
+        raise UnsupportedError(
+            f"node {node.name}: {what} must be known when compiling", missing={node.op_type: [node.name]}
+        )
     return size
 
 
@@ -160,7 +162,5 @@ def _stft(importer: _Importer, node: OnnxNode) -> list[Value]:
         made.append(v)
     real, imaginary = made
     assert real is not None
-    parts = transformed(
-        importer, real, imaginary, length, inverse=False, onesided=bool(node.attrs.get("onesided", 1))
-    )
+    parts = transformed(importer, real, imaginary, length, inverse=False, onesided=bool(node.attrs.get("onesided", 1)))
     return [_joined(importer, *parts, 2, node.outputs[0])]
