@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import html
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from schedule.error import Refusal, ScheduleError, excerpt
 from schedule.intrinsic import TensorIntrinsic
 from schedule.program import Builder
 from schedule.state import Call, Loop, Stage, State, new_stage
-from schedule.verify import Runner, verify
+from schedule.verify import Runner, verify, verify_now
 from tensorir.expr import IterVar, Var
 from tensorir.html import func_html
 from tensorir.layout import Layout
@@ -267,6 +268,8 @@ class Schedule:
         self._state, self._analysis = edit.state, analysis
         self._calls = (*self._calls, self._assigned(result) + line)
         self._printed = None
+        if os.environ.get("NESTOR_VERIFY"):
+            verify_now(self, call.text)
         return result
 
     def steps(self) -> Steps:
@@ -321,6 +324,13 @@ class Schedule:
         """Compares with the unscheduled program on random inputs: on the interpreter, or for a large program by
         `run(func, arrays, dims)` at sampled points. Gives a sentence; raises `VerificationError`."""
         return verify(self, run, dims=dims, seed=seed)
+
+    def explain_bounds(self) -> str:
+        """For each stage: the part of each axis that it computes where it stands, which reads ask for it, and the
+        memory that this takes against the shape that was declared."""
+        from schedule.explain import explain_bounds  # runs lowering passes, which schedules need for nothing else
+
+        return explain_bounds(self)
 
     # -------------------------------------------------------------------------------------------------- the trace
 

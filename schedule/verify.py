@@ -20,6 +20,7 @@ from tensorir.interpreter import interpret
 from tensorir.layout import Layout
 from tensorir.stmt import Block, For, Func, Seq, Stmt
 from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor, compute, create_func
+from tensorir.verify import verify as verify_ir
 from tensorir.visit import sub_stmts, substitute, walk_expr, walk_exprs
 
 if TYPE_CHECKING:
@@ -68,6 +69,21 @@ def verify(
             w = _evaluate_point(schedule, tensor, index, inputs, sizes)
             _compare(schedule, tensor, w, np.array([f[index]], f.dtype), index)
     return f"verified: {SAMPLES} sampled points of each output agree"
+
+
+def verify_now(schedule: Schedule, call: str) -> None:
+    """After a primitive, where NESTOR_VERIFY is set: the program is legal Tensor IR, and gives the result of the
+    unscheduled one if that is small enough to run at once. Raises `VerificationError` naming the call."""
+    verify_ir(schedule.func())
+    plain = create_func((*schedule.inputs, *schedule.outputs))
+    sizes = {v: _SIZES[n % len(_SIZES)] for n, v in enumerate(plain.dims)}
+    has_extern = any(isinstance(v.op, ExternOp) for v in schedule.stages)
+    if has_extern or _iterations(plain.body, sizes) > INTERPRETED // 20:
+        return
+    try:
+        verify(schedule)
+    except VerificationError as error:
+        raise VerificationError(f"after {call}: {error.message}", help=error.help) from None
 
 
 def pack(array: np.ndarray, layout: Layout | None) -> np.ndarray:
