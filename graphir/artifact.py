@@ -9,6 +9,7 @@ The file is a zip archive, nothing in it compressed:
     graphs/0.txt          the graph of each variant as text, for people; logs/0.txt what the passes said
     objects/kernels.bin   machine code of every kernel, one object after the other
     objects/entry0.o      machine code of each variant's entry
+    objects/pool.o        machine code of the thread pool, used if it is the one this version would make
     weights.safetensors   the constants, as the kernels want them
 
 The comment of the archive holds the SHA-256 of the manifest. There is no pickle; nothing is imported by name but the
@@ -40,13 +41,14 @@ from graphir.stored import KernelAbi, StoredGroup, StoredKernel, abi_of, vector_
 from graphir.tensor_file import TensorFileError, read_tensors, tensor_file
 from graphir.variants import Variants
 from targets.llvm.machine import machine_of, require_runnable
-from targets.llvm.runtime import CONTEXT_FIELDS, CONTEXT_LLVM_TYPE
+from targets.llvm.runtime import CONTEXT_FIELDS, CONTEXT_LLVM_TYPE, process_pool
+from targets.llvm.runtime.pool import offer_object
 from tensorir.errors import UserError
 from tensorir.target import Target
 
 FORMAT = 1
 """Raised whenever the meaning of what is stored changes."""
-MANIFEST, WEIGHTS, KERNELS = "manifest.json", "weights.safetensors", "objects/kernels.bin"
+MANIFEST, WEIGHTS, KERNELS, POOL = "manifest.json", "weights.safetensors", "objects/kernels.bin", "objects/pool.o"
 SEAL = b"nestor artifact, manifest sha256 "
 TRUSTED = "topi."
 """Host functions below this package may be called by an artifact."""
@@ -125,6 +127,7 @@ def _add_members(members: _Members, variants: Sequence[Executable]) -> dict[str,
     machine = machine_of(variants[0].target)
     names = _add_weights(members, variants)
     facts, numbers = _add_kernels(members, [v.plan for v in variants])
+    members.add(POOL, [process_pool().object])
     entries: list[dict[str, Any]] = []
     for n, exe in enumerate(variants):
         entry: dict[str, Any] = {
@@ -148,6 +151,7 @@ def _add_members(members: _Members, variants: Sequence[Executable]) -> dict[str,
         "triple": machine.triple,
         "features": sorted(variants[0].target.features),
         "threads": variants[0].threads,
+        "pool": process_pool().key,
         "kernels": facts,
         "variants": entries,
         "members": members.facts,
@@ -424,8 +428,8 @@ class _Reader:
             wanted = manifest["threads"] if threads is None else threads
             if wanted is not None and (type(wanted) is not int or wanted < 1):
                 raise ValueError(f"threads is {wanted!r}")
-            if not found:
-                raise ValueError("it holds no plan")
+            if not found or POOL not in read:
+                raise ValueError("it holds no plan, or no thread pool")
         except (GraphError, TensorFileError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise self.damaged(error.message if isinstance(error, UserError) else error) from None
         except IndexError as error:
@@ -437,6 +441,7 @@ class _Reader:
                         f"{self.path} calls the host function {name}, which is not part of Nestor",
                         help=f"if you trust it, load it with externs=[{name!r}]",
                     )
+        offer_object(str(manifest.get("pool")), read[POOL].tobytes())
         return [
             Executable(graph, plan, target, threads=wanted, log=log, entry=entry) for graph, plan, entry, log in found
         ]

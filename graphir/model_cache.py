@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,27 @@ def model_key(model: Any, target: Target, arguments: Mapping[str, Any]) -> str |
     if not all(is_ours(op) for op in registered_ops().values()):
         return None
     try:
-        data = model if isinstance(model, bytes) else Path(model).read_bytes()
+        digest = _content_digest(model)
     except OSError:
         return None  # the front end says what is wrong
-    if b"location" in data:
+    if digest is None:
         return None
-    parts = [hashlib.sha256(data).hexdigest(), str(target), machine_of(target).key, sources, np.__version__]
+    parts = [digest, str(target), machine_of(target).key, sources, np.__version__]
     parts += [f"{name}={_argument(value)}" for name, value in sorted(arguments.items())]
     return "\n".join(parts)
+
+
+def _content_digest(model: str | os.PathLike[str] | bytes) -> str | None:
+    """A digest of a model's bytes, read piece by piece; None if it may have data in other files."""
+    digest = hashlib.sha256()
+    mark, end = b"location", b""  # the key under which ONNX names another file
+    with io.BytesIO(model) if isinstance(model, bytes) else open(model, "rb") as file:
+        while piece := file.read(1 << 20):
+            if mark in end + piece:
+                return None
+            digest.update(piece)
+            end = piece[-len(mark) :]
+    return digest.hexdigest()
 
 
 def _argument(value: Any) -> str:

@@ -461,3 +461,18 @@ def test_headers_that_lie_are_refused(header: bytes) -> None:
         read_tensors(data)
     with pytest.raises(TensorFileError):
         read_tensors(data[:5])
+
+
+def test_a_loaded_model_does_not_wake_the_code_generator(compiled: dict[str, Executable], tmp_path: Path) -> None:
+    save(compiled["dense"], tmp_path / "m.nst")
+    program = (
+        "import sys, numpy as np, targets.llvm.runtime.compiler as compiler\n"
+        "from graphir.artifact import load\n"
+        "from targets.llvm.runtime import pool\n"
+        "pool.compile_pool = compiler.compile_ir = None\n"
+        "print(load(sys.argv[1]).run([np.ones((3, 7), np.float32)])[0].shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "m.nst"], capture_output=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout == b"(3, 5)\n", done.stderr.decode()

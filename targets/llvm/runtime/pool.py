@@ -10,6 +10,7 @@ systems on a condition variable, which makes waking slower. There is no pool for
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import threading
 
@@ -27,13 +28,15 @@ SPIN_NS = 300_000
 class Pool:
     """A pool's addresses, for `Context`. `handle` stays the same over a fork."""
 
-    __slots__ = ("handle", "parallel_for", "alloc", "free", "_count", "_library", "_pid", "_reset")
+    __slots__ = ("handle", "parallel_for", "alloc", "free", "key", "object", "_count", "_library", "_pid", "_reset")
 
     def __init__(self, *, cores: int | None = None, spin_ns: int = SPIN_NS, system: PoolSystem | None = None) -> None:
         machine = host_machine()
         system = PoolSystem.of(machine.triple) if system is None else system
         imports = {name: jit.process_symbol(name) for name in pool_imports(system)}
-        self._library = jit.load(compile_pool(machine, system), imports=imports)
+        self.key = pool_key(machine, system)
+        self.object = _offered.get(self.key) or compile_pool(machine, system).object
+        self._library = jit.load(self.object, imports=imports)
         _never_unload.append(self._library)
         address = self._library.address
         create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int32)(
@@ -68,6 +71,18 @@ def compile_pool(machine: Machine, system: PoolSystem) -> CompiledObject:
     return compile_ir(pool_ir(system, CONTEXT_LLVM_TYPE), machine=machine, passes="O1")
 
 
+def pool_key(machine: Machine, system: PoolSystem) -> str:
+    """Names the code of a pool: equal keys, equal objects."""
+    text = f"{machine.key}|{pool_ir(system, CONTEXT_LLVM_TYPE)}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def offer_object(key: str, image: bytes) -> None:
+    """An object to use in place of compiling the pool, if its key is the one wanted: waking the code generator takes
+    more time and memory than all else a process does that only loads kernels."""
+    _offered[key] = image
+
+
 def process_pool() -> Pool:
     """The pool of this process, made when first asked for."""
     global _process_pool
@@ -88,6 +103,7 @@ def _after_fork() -> None:
         pool.ensure_process()
 
 
+_offered: dict[str, bytes] = {}
 _lock = threading.Lock()
 _process_pool: Pool | None = None
 _pools: list[Pool] = []
