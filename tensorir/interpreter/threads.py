@@ -13,7 +13,7 @@ from dataclasses import replace
 from tensorir.buffer import Buffer
 from tensorir.expr import Expr, Not
 from tensorir.interpreter.source import Compiler, NotSupportedError, Value
-from tensorir.stmt import Allocate, For, If, LetStmt, Seq, Stmt
+from tensorir.stmt import Allocate, Block, For, If, LetStmt, Seq, Stmt
 from tensorir.visit import walk_expr, walk_stmt
 
 _TAGS = ("threadIdx.", "vthread")
@@ -102,14 +102,29 @@ def over_threads(c: Compiler, s: Stmt) -> None:
                 c.nest += 1
             if c.checked:
                 shown = ("the threads of", ", ".join(tag for tag, _, _ in outer.axes))
-                thread = ", ".join(index.code for _, index, _ in outer.axes)
-                c.line(f"monitor.context = (*{context}, ({execution}, ({thread},), {shown!r}))")
+                combining = _combining(c, s)
+                thread = "".join(f"{index.code}, " for _, index, _ in outer.axes if index.code not in combining)
+                c.line(f"monitor.context = (*{context}, ({execution}, ({thread}), {shown!r}))")
                 c.concurrent = (*around, (None, "thread"))
             if outer.guards:
                 nested.enter_context(c.indented(f"if {' and '.join(outer.guards)}:"))
             c.threads = replace(outer, inside=True)
             c.stmt(s)
     c.threads, c.loops, c.nest, c.concurrent = outer, loops, nest, around
+
+
+def _combining(c: Compiler, s: Stmt) -> set[str]:
+    """The thread indices that steer only reduce variables of a block: its threads hold partial results there, which are
+    combined, so that they do not race."""
+    found: dict[str, set[str]] = {"reduce": set(), "other": set()}
+    if isinstance(s, Block):
+        for iteration, binding in zip(s.iters, s.bindings, strict=True):
+            kind = "reduce" if iteration.kind == "reduce" else "other"
+            for e in walk_expr(binding):
+                if id(e) in c.threads.variables:
+                    code = c.names[e].code  # type: ignore[index]
+                    found[kind].update(index.code for _, index, _ in c.threads.axes if index.code in code)
+    return found["reduce"] - found["other"]
 
 
 def guard(c: Compiler, s: If) -> None:

@@ -129,7 +129,7 @@ class _Barriers:
             return _Summary(s, touches, touches, False)
         inner = self.stmt(s.body, common | {s.var})
         body, entry, always = inner.stmt, inner.entry, inner.always
-        if not _is_one(s.extent) and self._meets(inner.exit, inner.entry, common):
+        if not _is_one(s.extent) and self._meets(inner.exit, inner.entry, common, s.var):
             body, entry, always = seq(BARRIER, body), [], True
         new = s if body is s.body else For(s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas)
         runs = isinstance(s.extent, Const) and int(s.extent.value) > 0
@@ -174,24 +174,28 @@ class _Barriers:
                 pinned[a] = int(b.value)
             else:
                 below[a] = int(b.value) + isinstance(c, LE)
+                if below[a] == 1:
+                    pinned[a] = 0
 
     def _meets(
         self,
         first: Iterable[_Touch],
         second: Iterable[_Touch],
         common: frozenset[Expr],
+        carried: Var | None = None,
     ) -> bool:
-        """Whether an access of `first` and a later one of `second` may be of one element from two threads."""
+        """Whether an access of `first` and a later one of `second` may be of one element from two threads; in another
+        iteration of the loop over `carried`, if given."""
         later = list(second)
-        return any(self._conflicts(x, y, common) for x in first for y in later)
+        return any(self._conflicts(x, y, common, carried) for x in first for y in later)
 
-    def _conflicts(self, x: _Touch, y: _Touch, common: frozenset[Expr]) -> bool:
+    def _conflicts(self, x: _Touch, y: _Touch, common: frozenset[Expr], carried: Var | None) -> bool:
         a, b = x.access, y.access
         if a.buffer is not b.buffer or not (a.write or b.write):
             return False
         if a.whole or b.whole:
             return True
-        same = {t for t in self.threads if t in x.pinned and x.pinned[t] == y.pinned.get(t)}
+        same: set[Expr] = {t for t in self.threads if t in x.pinned and x.pinned[t] == y.pinned.get(t)}
         for f, g in zip(x.forms, y.forms, strict=True):
             low, high = self._difference(f, g, x, y, common, frozenset())
             if (low is not None and low > 0) or (high is not None and high < 0):
@@ -199,6 +203,8 @@ class _Barriers:
             if self._never_equal(f, g, common):
                 return False
             same |= self._fixed(f, g, x, y, common)
+        if carried is not None and carried in same:
+            return False
         return any(t not in same for t in self.threads)
 
     def _difference(
@@ -232,23 +238,28 @@ class _Barriers:
             v in common or (v not in self.loops and v not in self.threads and v not in self.lets) for v in variables
         )
 
-    def _fixed(self, f: Form, g: Form, x: _Touch, y: _Touch, common: frozenset[Expr]) -> set[Var]:
-        """The thread axes that are the same in both where f equals g: each is a digit of its own in the index."""
-        digits = [t for t in self.threads if f.coefficient(t) and f.coefficient(t) == g.coefficient(t)]
+    def _fixed(self, f: Form, g: Form, x: _Touch, y: _Touch, common: frozenset[Expr]) -> set[Expr]:
+        """The thread axes and loops that are the same in both where f equals g: each is a digit of its own."""
+        digits = [
+            a
+            for a, k in f.terms.items()
+            if (a in self.threads or (a in self.loops and a not in common)) and g.coefficient(a) == k
+        ]
         low, high = self._difference(f, g, x, y, common, frozenset(digits))
         if low is None or high is None:
             return set()
-        rest = max(abs(low), abs(high))
-        found: set[Var] = set()
-        for t in sorted(digits, key=lambda t: abs(f.coefficient(t))):
-            step = abs(f.coefficient(t))
-            if step <= rest:
-                return set()
-            found.add(t)
-            size = self.threads[t].extent
-            if not isinstance(size, Const):
-                return found if t is sorted(digits, key=lambda d: abs(f.coefficient(d)))[-1] else set()
-            rest += step * (int(size.value) - 1)
+        digits.sort(key=lambda a: abs(f.coefficient(a)))
+        found: set[Expr] = set()
+        while digits:
+            last = digits.pop()
+            reach: int | None = max(abs(low), abs(high))
+            for a in digits:
+                ends = self.scope.atom_bounds(a)
+                size = None if ends[0] is None or ends[1] is None else ends[1] - ends[0]
+                reach = None if reach is None or size is None else reach + abs(f.coefficient(a)) * size
+            if reach is None or abs(f.coefficient(last)) <= reach:
+                break
+            found.add(last)
         return found
 
     def _never_equal(self, f: Form, g: Form, common: frozenset[Expr]) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tensorir.passes.check_limits import check_limits
 from tensorir.passes.check_registers import check_registers
 from tensorir.passes.compact_buffers import compact_buffers
+from tensorir.passes.cross_thread import cross_thread
 from tensorir.passes.decompose_reductions import decompose_reductions
 from tensorir.passes.expand_intrinsics import expand_intrinsics
 from tensorir.passes.flatten import flatten
@@ -87,7 +88,8 @@ PASSES: tuple[Pass, ...] = (
 
 
 GPU_PASSES: tuple[Pass, ...] = (
-    Pass("sink_allocations", _plain(sink_allocations), "first: it asks blocks which of their variables reduce"),
+    Pass("cross_thread", _plain(cross_thread), "first: it reads blocks; what it makes is ordinary for all that follow"),
+    Pass("sink_allocations", _plain(sink_allocations), "it asks blocks which of their variables reduce"),
     Pass("decompose_reductions", _plain(decompose_reductions), "before blocks are gone: initial values are statements"),
     Pass("lower_blocks", _plain(lower_blocks), "from here on there are loops and stores only"),
     Pass("lower_threads", _plain(lower_threads), "while each statement still means all threads: one launch a kernel"),
