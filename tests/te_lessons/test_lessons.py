@@ -59,6 +59,16 @@ def test_lesson(lesson: Lesson) -> None:
             np.testing.assert_array_equal(a, w.astype(a.dtype))
 
 
+SMALL = [x for x in LESSONS if x.make.__module__ not in (matrix_product.__name__, tensors.__name__)]
+
+
+@pytest.mark.parametrize("lesson", SMALL, ids=lambda x: x.name)
+def test_the_sanitiser_is_silent(lesson: Lesson) -> None:
+    made = lesson.make()
+    arrays = _arrays(made.args, len(made.schedule.outputs), made.low, made.high)
+    build(made.schedule, made.args, target="reference").sanitize(*arrays)
+
+
 def test_there_are_25_and_20_differ_by_their_imports_alone() -> None:
     assert len({x.name for x in LESSONS}) == len(LESSONS) >= 25
     assert sum(not x.changed for x in LESSONS) >= 20
