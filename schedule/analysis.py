@@ -16,7 +16,7 @@ from schedule.error import Refusal
 from schedule.ready import check_order, ready_domain
 from schedule.region import Domain, required_domain, tensor_domain
 from schedule.replay import Extent, Nest, replay
-from schedule.state import AtLoop, Inlined, Loop, Stage, State
+from schedule.state import AtLoop, AtRoot, Inlined, Loop, Stage, State
 from tensorir.arith import Analyzer
 from tensorir.expr import Const, Expr, Var, const, less, less_equal, logical_and
 from tensorir.te import PlaceholderOp
@@ -123,6 +123,8 @@ class Analyser:
                 )  # fmt: skip
             if not after:
                 legality.require_encloses(stage, at, host, host_stage, users)
+        if after:
+            users = self._makers(state, stage, bodies, consumers, placed)
         made_from = (stage, bodies[id(stage)], host, *users)
         key = tuple(id(m) for m in made_from)
         found = self._placed.get(key)
@@ -131,6 +133,28 @@ class Analyser:
                 self._placed.clear()
             found = self._placed[key] = _place(stage, bodies[id(stage)], host, users, made_from)
         placed[id(stage)] = found
+
+    def _makers(
+        self,
+        state: State,
+        stage: Stage,
+        bodies: dict[int, Body],
+        consumers: dict[int, tuple[Stage, ...]],
+        placed: dict[int, Placed],
+    ) -> tuple[Placed, ...]:
+        """The stages that a stage at the end of a loop reads and that run once: at root, or at the end of a loop."""
+        found: list[Placed] = []
+        for read in bodies[id(stage)].reads:
+            maker = state.stage_of(read.tensor)
+            at = maker.place
+            if isinstance(maker.op, PlaceholderOp) or not (
+                isinstance(at, AtRoot) or (isinstance(at, AtLoop) and at.after)
+            ):
+                continue
+            self._place(state, maker, bodies, consumers, placed)
+            if not any(placed[id(maker)] is m for m in found):
+                found.append(placed[id(maker)])
+        return tuple(found)
 
 
 def _place(
@@ -145,7 +169,7 @@ def _place(
         upto = host.nest.position(stage.place.loop) + 1
         path = (*host.path, *((host.stage, loop) for loop in host.nest.loops[:upto]))
         if stage.place.after:
-            domain, may_leave = ready_domain(stage, body.reads, host, path)
+            domain, may_leave = ready_domain(stage, body.reads, users, path)
         else:
             domain, may_leave = required_domain(stage, path, users)
     extents = tuple(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from schedule.bodies import Read
 from schedule.error import Refusal
 from schedule.region import Domain, read_ranges, tensor_domain
 from schedule.replay import axis_ranges
@@ -33,25 +34,28 @@ def chain_of(placed: Placed) -> Chain:
     return (*placed.path, *((placed.stage, loop) for loop in placed.nest.loops))
 
 
-def ready_domain(stage: Stage, reads: tuple[object, ...], host: Placed, path: Chain) -> tuple[Domain, tuple[bool, ...]]:
+def ready_domain(
+    stage: Stage, reads: tuple[Read, ...], makers: tuple[Placed, ...], path: Chain
+) -> tuple[Domain, tuple[bool, ...]]:
     """The domain of `stage` behind one iteration of the loops of `path`, and for each axis whether it may leave the
-    tensor. Axes that the host's tile does not decide are whole."""
+    tensor. `makers` are the stages it reads that have loops there; axes that none of their tiles decides are whole."""
     analyzer = Analyzer()
     for _, loop in path:
         analyzer.bind(loop.var, const(0), loop.extent)
-    tile = made_in(host, tuple(loop for _, loop in path))
-    drivers = _drivers(stage, reads, host, analyzer)
+    drivers: dict[Var, Range] = {}
+    for maker in makers:
+        tile = made_in(maker, tuple(loop for _, loop in path))
+        if tile is not None:
+            _find_drivers(stage, reads, maker, tile, analyzer, drivers)
     domain: list[tuple[Expr, Expr]] = []
     may_leave: list[bool] = []
     for axis in stage.axes:
         found = drivers.get(axis.var)
-        if tile is None or found is None:
+        if found is None:
             domain.append((axis.begin, axis.extent))
             may_leave.append(False)
             continue
-        dimension, offset = found
-        begin = analyzer.simplify(tile[dimension].begin - offset)
-        extent = analyzer.simplify(tile[dimension].extent)
+        begin, extent = analyzer.simplify(found.begin), analyzer.simplify(found.extent)
         inside = analyzer.prove(less_equal(axis.begin, begin)) and analyzer.prove(
             less_equal(begin + extent, axis.begin + axis.extent)
         )
@@ -60,29 +64,32 @@ def ready_domain(stage: Stage, reads: tuple[object, ...], host: Placed, path: Ch
     return tuple(domain), tuple(may_leave)
 
 
-def _drivers(stage: Stage, reads: tuple[object, ...], host: Placed, analyzer: Analyzer) -> dict[Var, tuple[int, int]]:
-    """For each axis read as `axis + offset` in a dimension of the host whose whole range it sweeps: (dimension,
-    offset)."""
-    found: dict[Var, tuple[int, int]] = {}
+def _find_drivers(
+    stage: Stage,
+    reads: tuple[Read, ...],
+    maker: Placed,
+    tile: tuple[Range, ...],
+    analyzer: Analyzer,
+    drivers: dict[Var, Range],
+) -> None:
+    """Adds the range of each axis read as `axis + offset` in a dimension of the maker whose whole range it sweeps."""
     for read in reads:
-        indices = getattr(read, "indices", None)
-        if indices is None or not any(getattr(read, "tensor", None) is t for t in host.stage.outputs):
+        if read.indices is None or not any(read.tensor is t for t in maker.stage.outputs):
             continue
         for axis in stage.axes:
-            if axis.var in found or axis.kind != "spatial":
+            if axis.var in drivers or axis.kind != "spatial":
                 continue
-            for dimension, index in enumerate(indices):
+            for dimension, index in enumerate(read.indices):
                 offset = analyzer.simplify(index - axis.var)
                 if not isinstance(offset, Const):
                     continue
-                own = host.stage.axes[dimension]
+                own = maker.stage.axes[dimension]
                 begin = axis.begin + offset
                 if analyzer.prove(less_equal(own.begin, begin)) and analyzer.prove(
                     less_equal(begin + axis.extent, own.begin + own.extent)
                 ):
-                    found[axis.var] = (dimension, int(offset.value))
+                    drivers[axis.var] = Range(tile[dimension].begin - offset, tile[dimension].extent)
                     break
-    return found
 
 
 def made_in(placed: Placed, still: tuple[Loop, ...]) -> tuple[Range, ...] | None:
@@ -202,13 +209,17 @@ def _check_read(maker: Placed, user: Placed, tensor: Tensor, position: dict[int,
             whole = tensor_domain(maker.stage.axes)[dimension]
             if part is not None and _holds(part, made, whole, analyzer):
                 continue
-            text = "unknown elements" if part is None else f"{part.begin!r} .. {part.begin + part.extent!r}"
+            text = "unknown elements" if part is None else _ends(part, analyzer)
             raise Refusal(
                 f"{user.stage.name} reads more of {tensor.name} than {where} has made: dimension {dimension} is read"
-                f" on {text}, made on {made.begin!r} .. {made.begin + made.extent!r}", loops=loops, cause=cause,
+                f" on {text}, made on {_ends(made, analyzer)}", loops=loops, cause=cause,
                 help=f"attach {user.stage.name} to a loop further out, or use"
                 f" s[{maker.stage.name}].compute_at(s[{user.stage.name}], ...)",
             )  # fmt: skip
+
+
+def _ends(part: Range, analyzer: Analyzer) -> str:
+    return f"{analyzer.simplify(part.begin)!r} .. {analyzer.simplify(part.begin + part.extent)!r}"
 
 
 def _holds(part: Range, made: Range, whole: tuple[Expr, Expr], analyzer: Analyzer) -> bool:

@@ -425,6 +425,8 @@ def _call_text(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     def text(value: Any) -> str:
         if isinstance(value, (tuple, list)):
             return f"[{', '.join(text(v) for v in value)}]"
+        if isinstance(value, ThreadAxis):
+            return value.tag
         return str(value.name) if hasattr(value, "name") else repr(value) if not isinstance(value, str) else value
 
     return f"{name}({', '.join([*map(text, args), *(f'{k}={text(v)}' for k, v in kwargs.items())])})"

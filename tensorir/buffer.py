@@ -46,7 +46,10 @@ class Buffer:
         exprs = tuple(as_expr(i) for i in indices)
         for axis, index in enumerate(exprs):
             if not index.dtype.is_integer:
-                raise ExpressionError(f"{self.name}: index {axis} is {index.dtype}, not an integer")
+                raise ExpressionError(
+                    f"{self.name}: index {axis} is {index.dtype}, not an integer",
+                    help="cast it to an integer first, with .astype('int64')",
+                )
         return load(self, exprs)
 
 
