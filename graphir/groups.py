@@ -10,7 +10,7 @@ from typing import Any
 from graphir.cache import find_or_compile
 from graphir.ir import CONTROL_OPS, GRAPH_OPS, Graph, Node, Value
 from graphir.stored import StoredGroup
-from targets.build import compile_func
+from targets.build import compile_device, compile_func
 from tensorir.target import Target
 from tensorir.te import create_func
 from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, Reference, compose
@@ -115,7 +115,8 @@ def unscheduled_kernel(call: GroupCall, target: Target) -> GraphKernel:
     key = f"unscheduled {call.spec.key()}"
     name = f"{call.label}_{hashlib.sha256((key + str(target)).encode()).hexdigest()[:10]}"
     func = create_func(list(compose(call.spec, target).args), name)
-    group = CompiledGroup(compile_func(func, target, symbol=name), func, "unscheduled", None)
+    kernel = compile_device(func, target) if target.gpu else compile_func(func, target, symbol=name)
+    group = CompiledGroup(kernel, func, "unscheduled", None)
     return GraphKernel(name, group, tuple(call.symbols.index(v.name) for v in func.dims), key)
 
 

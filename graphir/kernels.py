@@ -47,6 +47,10 @@ class KernelCalls:
     def call(self, number: int, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
         """Runs one kernel on arrays of physical shape."""
         function = self.functions[number]
+        device = getattr(self.kernels[number].group.kernel, "call", None)
+        if device is not None:
+            device(arrays, sizes)
+            return
         if function is None:
             func = self.kernels[number].group.func
             interpret(func, list(arrays), dict(zip(func.dims, sizes, strict=True)))

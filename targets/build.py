@@ -109,6 +109,12 @@ def compile_func(
     return compile_lowered(func, flat, resolved, symbol=symbol, opt=opt)
 
 
+def compile_device(func: Func, target: str | Target) -> OpenCLRunner | CudaRunner:
+    """A program for a GPU, to be called on arrays that fit; compiled by the device at the first call."""
+    resolved = resolve(target)
+    return GPU_RUNNERS[resolved.kind](func, resolved)
+
+
 def load_objects(objects: Sequence[CompiledKernel | bytes]) -> Library:
     """One library of many objects; `library.address(symbol)` is a kernel's entry. Their symbols must differ."""
     return load_all([o if isinstance(o, bytes) else o.object for o in objects])

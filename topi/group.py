@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from targets.build import CompiledKernel, compile_func
+from targets.build import CompiledKernel, CudaRunner, OpenCLRunner, compile_device, compile_func, resolve
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError
 from tensorir.expr import Expr, Var
@@ -21,6 +21,8 @@ from tensorir.stmt import Func
 from tensorir.target import Target
 from tensorir.te import (
     ComputeOp,
+    ExternOp,
+    Operation,
     PlaceholderOp,
     Tensor,
     collect_operations,
@@ -144,7 +146,7 @@ class Group:
 class CompiledGroup:
     """The kernel of a group with how it came about."""
 
-    kernel: CompiledKernel
+    kernel: CompiledKernel | OpenCLRunner | CudaRunner
     func: Func
     implementation: str
     config: Any
@@ -305,6 +307,8 @@ def _with_all_inputs(func: Func, group: Group) -> Func:
 def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGroup:
     """The kernel `name` of a group: configurations are tried in the model's order, the first without spilled vectors
     is kept (else the one that spills least)."""
+    if target.gpu and any(isinstance(o, ExternOp) for o in _operations(spec, target)):
+        target = resolve("llvm")  # host work stays on the host
     group = compose(spec, target)
     anchor = group.anchor
     implementation = None if anchor is None else anchor.implementation
@@ -315,7 +319,7 @@ def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGrou
     best: CompiledGroup | None = None
     for config in configs:
         func = lower_group(group, target, config)
-        kernel = compile_func(func, target, symbol=name)
+        kernel = compile_device(func, target) if target.gpu else compile_func(func, target, symbol=name)
         made = CompiledGroup(kernel, func, implementation.name if implementation else "generic", config, tuple(log))
         if len(configs) == 1 or kernel.spills == 0:  # counting spills takes the assembly: not where nothing hangs on it
             return made
@@ -324,6 +328,10 @@ def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGrou
             best = made
     assert best is not None
     return best
+
+
+def _operations(spec: GroupSpec, target: Target) -> list[Operation]:
+    return collect_operations(compose(spec, target).outputs)
 
 
 def spec_of(shape: Sequence[Expr], dtype: DType, layout: Layout | None = None) -> TensorSpec:

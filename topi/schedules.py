@@ -29,6 +29,7 @@ from tensorir.target import Target
 from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor
 from tensorir.visit import children, free_vars, substitute, walk_expr
 from topi.broadcast import is_one, same_extent
+from topi.schedules_gpu import schedule_gpu
 
 if TYPE_CHECKING:
     from topi.group import Group
@@ -55,7 +56,8 @@ def schedule_group(group: Group, target: Target) -> Schedule:
     """The schedule of a composed group by the generic rules of its target's kind."""
     s = create_schedule(list(group.outputs))
     if target.gpu:
-        _schedule_gpu(s, target)
+        _inline(s)
+        schedule_gpu(s, target)
     elif target.vector_bits:
         _schedule_cpu(s, target)
     return s
@@ -523,22 +525,3 @@ def _schedule_attached(s: Schedule, tensor: Tensor, op: ComputeOp, tile: Tile) -
                 view.unroll(var)
     if _is_single(op, tile.dims, tile.common):
         view.set_scope("register")
-
-
-# --------------------------------------------------------------------------------------------------------------- GPU
-
-
-def _schedule_gpu(s: Schedule, target: Target) -> None:
-    """Every stage that is not inlined: one thread an element."""
-    _inline(s)
-    for view in s.stages:
-        stage = s.find_stage(view.tensor)
-        if isinstance(stage.op, (PlaceholderOp, ExternOp)) or isinstance(stage.place, Inlined):
-            continue
-        loops = [a.var for a in view.axis]
-        if not loops:
-            continue
-        flat = view.fuse(*loops) if len(loops) > 1 else loops[0]
-        block, thread = view.split(flat, factor=min(256, target.max_threads))
-        view.bind(block, "blockIdx.x")
-        view.bind(thread, "threadIdx.x")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
+
+import numpy as np
 
 from targets.arguments import Arguments
 from targets.c_family.dialect import CUDA
@@ -42,6 +45,10 @@ class CudaRunner:
     def resources(self) -> dict[str, Resources]:
         """Registers, spills and shared memory of each kernel."""
         return self.cubin.resources
+
+    def call(self, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
+        """Runs on arrays known to fit."""
+        self.runner.run(arrays, sizes)
 
     def run(self, arguments: Arguments) -> None:
         """Copies to the device, runs, copies back."""

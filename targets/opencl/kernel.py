@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from targets.arguments import Arguments
 from targets.c_family.dialect import OPENCL
@@ -34,6 +37,10 @@ class OpenCLRunner:
             functions: dict[str, Any] = {k.name: getattr(compiled, k.name) for k in self.program.kernels}
             self._runner = DeviceRunner(self.program, device, functions)
         return self._runner
+
+    def call(self, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
+        """Runs on arrays known to fit."""
+        self.runner.run(arrays, sizes)
 
     def run(self, arguments: Arguments) -> None:
         """Copies to the device, runs, copies back."""
