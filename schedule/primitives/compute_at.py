@@ -35,7 +35,8 @@ def compute_at(edit: Edit, target: Any, loop: LoopReference) -> None:
             if isinstance(stage.op, PlaceholderOp)
             else "an extern, which works on whole tensors"
         )
-        edit.fail(f"{stage.name} is {kind}", help=f"schedule its consumers, or a copy of it: s.cache_read({stage.name}, ...)")
+        copied = f"schedule its consumers, or a copy of it: s.cache_read({stage.name}, ...)"
+        edit.fail(f"{stage.name} is {kind}", help=copied)
     edit.require(host is not stage, f"{stage.name} cannot be computed at its own loop")
     place = edit.loop(loop, host)
 
