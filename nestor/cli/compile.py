@@ -1,10 +1,13 @@
-"""`nestor compile MODEL [-o OUT.nst]`: compiles a model, says how it went, and saves it when asked."""
+"""`nestor compile MODEL [-o OUT.nst]`: compiles a model, says how it went, and saves it when asked.
+
+An input whose `--shape` is given several times makes as many variants, all in one artifact.
+"""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +20,7 @@ from nestor.cli.options import (
     TargetOption,
     ThreadsOption,
     compile_options,
+    parse_shape_sets,
     require_file,
 )
 
@@ -36,19 +40,33 @@ def compile_model(
     """Compile a model; say how long it took and what memory it plans."""
     import nestor
 
-    console = Console()
-    options = compile_options(target, threads, shape, opt_level=opt_level, precision=precision)
-    start = time.perf_counter()
-    with console.status(f"compiling {require_file(model).name}"):
-        executable = nestor.compile(model, **options)
-    console.print(f"{model.name}: compiled in {time.perf_counter() - start:.2f} s for {target}", highlight=False)
-    for kind, specs in (("input", executable.inputs), ("output", executable.outputs)):
-        for spec in specs:
-            dims = ",".join(map(str, spec.shape))
-            console.print(f"  {kind} {spec.name}: {spec.dtype}[{dims}]", highlight=False, markup=False)
-    if log:
-        console.print(str(executable.log), highlight=False, markup=False)
-    console.print(str(executable.memory), highlight=False, markup=False)
+    console, made = Console(highlight=False), []
+    options = compile_options(target, threads, None, opt_level=opt_level, precision=precision)
+    with console.status(f"compiling {require_file(model).name}") as status:
+
+        def progress(done: int, total: int, name: str) -> None:
+            status.update(f"compiling {model.name}: kernel {done} of {total} {name}")
+
+        for shapes in parse_shape_sets(shape or ()):
+            more = {"shapes": shapes} if shapes else {}
+            start = time.perf_counter()
+            executable = nestor.compile(model, progress=progress, **more, **options)
+            made.append((executable, time.perf_counter() - start))
+    for executable, seconds in made:
+        console.print(f"{model.name}: compiled in {seconds:.2f} s for {target}", markup=False)
+        for kind, specs in (("input", executable.inputs), ("output", executable.outputs)):
+            for spec in specs:
+                dims = ",".join(map(str, spec.shape))
+                console.print(f"  {kind} {spec.name}: {spec.dtype}[{dims}]", markup=False)
+        if log:
+            console.print(lines_of(executable.log), markup=False)
+        text = str(executable.memory)
+        console.print(text if log else text.partition("\n")[0], markup=False)
     if output is not None:
-        executable.save(output)
-        console.print(f"saved as {output}", highlight=False, markup=False)
+        nestor.save([executable for executable, _ in made], output)
+        console.print(f"saved as {output}", markup=False)
+
+
+def lines_of(log: Any) -> str:
+    """A log as text, one entry a line."""
+    return log if isinstance(log, str) else "\n".join(map(str, log))

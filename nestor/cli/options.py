@@ -67,6 +67,23 @@ def parse_shapes(options: Iterable[str]) -> dict[str, tuple[int | str, ...]]:
     return shapes
 
 
+def parse_shape_sets(options: Iterable[str]) -> list[dict[str, tuple[int | str, ...]]]:
+    """Several sets of shapes: an input that is given n times has another shape in each of n sets, one that is given
+    once has it in all. `["x=1,3", "x=8,3", "s=2"]` is `[{"x": (1, 3), "s": (2,)}, {"x": (8, 3), "s": (2,)}]`."""
+    given: dict[str, list[tuple[int | str, ...]]] = {}
+    for option in options:
+        for name, shape in parse_shapes([option]).items():
+            given.setdefault(name, []).append(shape)
+    count = max(map(len, given.values()), default=1)
+    for name, shapes in given.items():
+        if len(shapes) not in (1, count):
+            raise OptionError(
+                f"--shape {name}: given {len(shapes)} times, but another input {count} times",
+                help="give every input one shape, or one for each set",
+            )
+    return [{name: shapes[min(n, len(shapes) - 1)] for name, shapes in given.items()} for n in range(count)]
+
+
 def read_inputs(options: Iterable[str]) -> dict[str, np.ndarray]:
     """`["x=file.npy"]` as `{"x": array}`."""
     arrays = {}

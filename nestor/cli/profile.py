@@ -58,6 +58,7 @@ def profile(
             options = compile_options("llvm", threads, shape, opt_level=opt_level, precision=precision)
             exe = nestor.compile(model, **options)
         values = make_inputs(exe.inputs, given, seed=seed)
+        exe = exe.pick(values) if hasattr(exe, "pick") else exe
         status.update("measuring the machine")
         floor = machine_floor(exe.threads or host().cores)
         status.update("measuring the kernels")

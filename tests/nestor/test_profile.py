@@ -20,6 +20,7 @@ from nestor.bench.profile import KernelProfile, ModelProfile, profile_model, roo
 from nestor.bench.work import Work
 from nestor.cli import main
 from nestor.cli.ops import converted, coverage
+from nestor.cli.options import OptionError, parse_shape_sets
 from nestor.cli.profile import summary
 from tests.bench.table import Row, draw, markdown, measure, write_section
 
@@ -166,6 +167,23 @@ def test_the_cache_commands(command: Command, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("NESTOR_CACHE", "off")
     assert "the cache is off" in command("cache", "info")[1]
     assert command("cache", "clear")[0] == 2
+
+
+def test_several_shapes_become_one_artifact(command: Command, model: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "m.nst"
+    code, out, err = command("compile", model, "-o", saved, "--shape", "x=2,32", "--shape", "x=5,32")
+    assert code == 0 and out.count("compiled in") == 2, err
+    for rows in (2, 5):
+        np.save(tmp_path / "x.npy", np.ones((rows, 32), np.float32))
+        assert f"y: float32[{rows},48]" in command("run", saved, "--input", f"x={tmp_path / 'x.npy'}")[1]
+    assert command("profile", saved, "--repeats", 1)[0] == 0
+    np.save(tmp_path / "x.npy", np.ones((3, 32), np.float32))
+    code, _, err = command("run", saved, "--input", f"x={tmp_path / 'x.npy'}")
+    assert code == 2 and "fit none of the shapes" in err
+    assert parse_shape_sets(["x=1,3", "s=2", "x=8,3"]) == [{"x": (1, 3), "s": (2,)}, {"x": (8, 3), "s": (2,)}]
+    assert parse_shape_sets([]) == [{}]
+    with pytest.raises(OptionError, match="--shape s: given 2 times, but another input 3 times"):
+        parse_shape_sets(["x=1", "x=2", "x=3", "s=1", "s=2"])
 
 
 def test_an_artifact_is_shown_run_and_profiled(command: Command, model: Path, tmp_path: Path) -> None:

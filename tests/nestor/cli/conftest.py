@@ -53,7 +53,11 @@ class StandInCompiler:
         self.made: list[StandIn] = []
         self.spoil: Callable[[np.ndarray, int], np.ndarray] = lambda value, level: value
 
-    def compile(self, model: Path, **options: Any) -> StandIn:
+    def compile(
+        self, model: Path, *, progress: Callable[[int, int, str], None] | None = None, **options: Any
+    ) -> StandIn:
+        if progress is not None:
+            progress(0, 1, "kernel")
         self.made.append(StandIn(model, options, self.spoil))
         return self.made[-1]
 
