@@ -15,7 +15,7 @@ from typing import Any
 
 from schedule import Schedule, create_schedule
 from tensorir import te
-from tensorir.expr import Const, Expr, const
+from tensorir.expr import Const, Expr, IterVar, const
 from tensorir.layout import Layout
 from tensorir.target import Target
 from tensorir.te import ComputeOp, Tensor
@@ -108,32 +108,24 @@ def _direct_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None, ..
     return tuple(wanted[: len(call.inputs)]), (_blocked(rank, block),)
 
 
-def _pad_stage(data: Tensor, window: Window, spatial: int, first: int) -> Tensor:
-    """The input with zeros around its spatial axes, which start at axis `first`."""
-    shape = list(data.shape)
-    extents = [data.shape[first + n] for n in range(spatial)]
-    for n in range(spatial):
-        reach = (window.result[n] - 1) * window.strides[n] + (window.kernel[n] - 1) * window.dilations[n] + 1
-        shape[first + n] = reach
-
-    def element(*i: Expr) -> Expr:
-        place = list(i)
-        conditions: list[Expr] = []
-        for n in range(spatial):
-            place[first + n] = i[first + n] - window.before[n]
-            conditions += inside(window, n, place[first + n], extents[n])
-        return te.if_then_else(te.logical_and(*conditions), data(*place), const(0, data.dtype))
-
-    return te.compute(shape, element, name="padded")
+def _places(
+    window: Window, point: Sequence[Expr], taps: Sequence[IterVar], extents: Sequence[Expr]
+) -> tuple[list[Expr], Expr | None]:
+    """Where a result reads for each tap, and the condition under which that lies in the input: padded taps are left
+    out, nothing is copied."""
+    places: list[Expr] = []
+    conditions: list[Expr] = []
+    for axis, (p, tap) in enumerate(zip(point, taps, strict=True)):
+        place = window.input_index(axis, p, tap.var)
+        places.append(place)
+        conditions += inside(window, axis, place, extents[axis])
+    return places, te.logical_and(*conditions) if conditions else None
 
 
 def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     window = call_window(call)
     plain = len(data.shape) == len(_operand(call, 0))
     spatial = len(window.kernel)
-    source, offset = data, window.before
-    if is_padded(window):
-        source, offset = _pad_stage(data, window, spatial, 2), tuple(const(0) for _ in window.before)
     groups = call.attrs.get("groups", 1)
     out_blocks = weight.shape[0]
     blocks_per_group = _size(out_blocks) // groups  # type: ignore[operator]
@@ -143,6 +135,7 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
     inner = None if plain else te.reduce_axis(weight.shape[-2], "ici")
     lane = weight.shape[-1]
 
+    extents = data.shape[2 : 2 + spatial]
     pointwise = _is_pointwise(window) and spatial > 1
     points = (_product(window.result),) if pointwise else window.result
 
@@ -150,14 +143,15 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
         point, oi = rest[:-1], rest[-1]
         if pointwise:
             point = _unflatten(point[0], window.result)
-        places = [p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)]
+        places, where = _places(window, point, taps, extents)
         group = const(0) if groups == 1 else o // blocks_per_group
         channel = group * in_blocks + outer.var
         tap_vars = [t.var for t in taps]
         if inner is None:
-            return te.sum(source(n, channel, *places) * weight(o, outer.var, *tap_vars, oi), axis=[outer, *taps])
-        value = source(n, channel, *places, inner.var) * weight(o, outer.var, *tap_vars, inner.var, oi)
-        return te.sum(value, axis=[outer, *taps, inner])
+            product = data(n, channel, *places) * weight(o, outer.var, *tap_vars, oi)
+            return te.sum(product, axis=[outer, *taps], where=where)
+        value = data(n, channel, *places, inner.var) * weight(o, outer.var, *tap_vars, inner.var, oi)
+        return te.sum(value, axis=[outer, *taps, inner], where=where)
 
     total = te.compute((data.shape[0], out_blocks, *points, lane), element, name="conv")
 
@@ -261,7 +255,7 @@ def _loops(s: Schedule, t: Tensor) -> list[Any]:
 
 def schedule_direct(group: Group, target: Target, tile: Tile) -> Schedule:
     """Tiles of points x blocks in registers; parallel over images, block tiles and rows."""
-    accumulator, output, middle, early = split_stages(group)
+    accumulator, output, middle, _ = split_stages(group)
     anchor = group.anchor
     assert anchor is not None
     window = call_window(anchor.call)
@@ -272,8 +266,6 @@ def schedule_direct(group: Group, target: Target, tile: Tile) -> Schedule:
         accumulator = s.cache_write(output, "register")
     else:
         s[accumulator].set_scope("register")
-    for t in early:
-        _schedule_pad(s, t, target)
     axes = _loops(s, output)
     n, ob, lane = axes[0], axes[1], axes[-1]
     point = axes[2:-1]
@@ -328,19 +320,6 @@ def accumulate_in_registers(
     s[accumulator].decompose_reduction(reduction[0])
 
 
-def _schedule_pad(s: Schedule, t: Tensor, target: Target) -> None:
-    """The padded copy: parallel over images and channels, vectorised over the innermost axis."""
-    axes = _loops(s, t)
-    s[t].parallel(s[t].fuse(axes[0], axes[1]))
-    extent = _size(t.shape[-1])
-    width = lanes(target, t.dtype)
-    if extent == width:
-        s[t].vectorize(axes[-1])
-    elif extent is None or extent > width:
-        _, inner = s[t].split(axes[-1], factor=width)
-        s[t].vectorize(inner)
-
-
 def _work(call: Call) -> float:
     """Multiply-adds of the call; symbolic extents count as 1."""
     total = 1.0
@@ -388,15 +367,13 @@ def _depthwise_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None,
 def _depthwise_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     window = call_window(call)
     spatial = len(window.kernel)
-    source, offset = data, window.before
-    if is_padded(window):
-        source, offset = _pad_stage(data, window, spatial, 2), tuple(const(0) for _ in window.before)
     taps = [te.reduce_axis(k, f"k{'dhw'[3 - spatial + n]}") for n, k in enumerate(window.kernel)]
 
     def element(n: Expr, c: Expr, *rest: Expr) -> Expr:
         point, lane = rest[:-1], rest[-1]
-        places = [p * window.strides[a] + taps[a].var * window.dilations[a] - offset[a] for a, p in enumerate(point)]
-        return te.sum(source(n, c, *places, lane) * weight(c, const(0), *[t.var for t in taps], lane), axis=taps)
+        places, where = _places(window, point, taps, data.shape[2 : 2 + spatial])
+        value = data(n, c, *places, lane) * weight(c, const(0), *[t.var for t in taps], lane)
+        return te.sum(value, axis=taps, where=where)
 
     result = te.compute((data.shape[0], weight.shape[0], *window.result, weight.shape[-1]), element, name="depthwise")
     if bias is None:

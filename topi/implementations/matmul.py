@@ -224,10 +224,12 @@ def schedule_packed(group: Group, target: Target, tile: Tile) -> Schedule:
     n_v, lane = s[output].split(n_i, factor=width)
     m_o, m_i = s[output].split(m, factor=tile.columns)
     s[output].reorder(*lead, n_o, m_o, m_i, n_v, lane)
-    parallel = n_o
-    for loop in reversed(lead):
-        parallel = s[output].fuse(loop, parallel)
-    parallel = s[output].fuse(parallel, m_o)
+    several = (_size(output.shape[-1]) or 1) > panel
+    if not several:  # one panel: its loop has one iteration and stays outside
+        s[output].reorder(n_o, *lead, m_o, m_i, n_v, lane)
+    parallel, *rest = [*lead, *([n_o] if several else []), m_o]
+    for loop in rest:
+        parallel = s[output].fuse(parallel, loop)
     s[output].parallel(parallel)
     s[output].unroll(m_i)
     s[output].unroll(n_v)
