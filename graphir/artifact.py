@@ -213,7 +213,7 @@ def _add_kernels(members: _Members, plans: Sequence[Plan]) -> tuple[list[dict[st
     known: dict[tuple[str, bytes], int] = {}
     at = 0
     for k in (k for plan in plans for k in plan.kernels):
-        kernel = k.group.kernel
+        kernel: Any = k.group.kernel  # compiled here, or stored
         if (k.name, kernel.object) in known:
             continue
         known[k.name, kernel.object] = len(facts)
@@ -234,12 +234,17 @@ def _add_kernels(members: _Members, plans: Sequence[Plan]) -> tuple[list[dict[st
         objects.append(kernel.object)
         at += len(kernel.object)
     members.add(KERNELS, objects)
-    return facts, [[known[k.name, k.group.kernel.object] for k in plan.kernels] for plan in plans]
+    return facts, [[known[k.name, _code(k)] for k in plan.kernels] for plan in plans]
+
+
+def _code(k: GraphKernel) -> bytes:
+    kernel: Any = k.group.kernel
+    return kernel.object
 
 
 def _require_named_externs(plan: Plan) -> None:
     for k in plan.kernels:
-        for name in k.group.kernel.externs:
+        for name in (e.name for e in abi_of(k.group.kernel).externs):
             module = name.partition(":")[0]
             if module == "__main__" or not module:
                 raise ArtifactError(
@@ -435,7 +440,7 @@ class _Reader:
         except IndexError as error:
             raise self.damaged(error) from None
         for k in kernels:
-            for name in k.group.kernel.externs:
+            for name in (e.name for e in abi_of(k.group.kernel).externs):
                 if not name.startswith(TRUSTED) and name not in allowed:
                     raise ArtifactError(
                         f"{self.path} calls the host function {name}, which is not part of Nestor",

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from graphir.stored import KernelAbi, StoredGroup, StoredKernel, abi_of, vector_bits_of
+from targets.build import CompiledKernel
 from targets.llvm.machine import machine_of
 from tensorir.errors import UserError
 from tensorir.target import Target
@@ -285,18 +286,20 @@ def _kernel_key(spec: GroupSpec, target: Target, name: str) -> str | None:
 
 
 def _kernel_bytes(group: CompiledGroup, positions: Sequence[int]) -> bytes:
+    kernel = group.kernel
+    assert isinstance(kernel, CompiledKernel)
     header = {
-        "symbol": group.kernel.symbol,
+        "symbol": kernel.symbol,
         "dims": list(positions),
-        "abi": abi_of(group.kernel).json(),
+        "abi": abi_of(kernel).json(),
         "implementation": group.implementation,
         "config": str(group.config),
-        "spills": group.kernel.spills,
-        "vector_bits": vector_bits_of(group.kernel),
+        "spills": kernel.spills,
+        "vector_bits": vector_bits_of(kernel),
         "log": list(map(str, group.log)),
     }
     text = json.dumps(header).encode()
-    body = len(text).to_bytes(8, "little") + text + group.kernel.object
+    body = len(text).to_bytes(8, "little") + text + kernel.object
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from targets.build import CompiledKernel
 from targets.externs import ExternSignature, extern_signatures
 from tensorir.dtypes import dtype_of
 from tensorir.errors import UserError
@@ -72,6 +73,13 @@ class StoredKernel:
         return self._made[0]
 
     @property
+    def native(self) -> CompiledKernel:
+        """The kernel compiled again; only native ones are ever stored."""
+        kernel = self.compiled().kernel
+        assert isinstance(kernel, CompiledKernel)
+        return kernel
+
+    @property
     def func(self) -> Func:
         """The scheduled program."""
         return self.compiled().func
@@ -79,17 +87,17 @@ class StoredKernel:
     @property
     def lowered(self) -> Func:
         """The program in the flat form."""
-        return self.compiled().kernel.lowered
+        return self.native.lowered
 
     @property
     def llvm(self) -> str:
         """The LLVM IR."""
-        return self.compiled().kernel.llvm
+        return self.native.llvm
 
     @property
     def assembly(self) -> str:
         """The assembly."""
-        return self.compiled().kernel.assembly
+        return self.native.assembly
 
 
 @dataclass(frozen=True, slots=True, eq=False)
