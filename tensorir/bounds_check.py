@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tensorir.te import ComputeOp
 
 
-def check_compute_reads(name: str, op: ComputeOp) -> None:
-    """Raises `ComputeError` naming the tensor, the axis, range and extent of an unguarded read out of bounds."""
+def check_compute_reads(name: str, op: ComputeOp, *, earlier: bool = False) -> None:
+    """Raises `ComputeError` naming the tensor, the axis, range and extent of an unguarded read out of bounds. With
+    `earlier` a read of an input of as many steps as the first axis may begin before it: it may be the state of a scan,
+    which then takes only the later steps."""
     analyzer = Analyzer()
     for axis in (*op.axes, *op.reduce_axes):
         if isinstance(axis.extent, Const) and int(axis.extent.value) <= 0:
@@ -39,13 +41,13 @@ def check_compute_reads(name: str, op: ComputeOp) -> None:
             stack.append(e.condition)  # the sides are guarded
         else:
             if isinstance(e, Load) and e.predicate is None:
-                _check_load(name, e, op, analyzer)
+                _check_load(name, e, op, analyzer, earlier)
             stack += children(e)
 
 
-def _check_load(name: str, load: Load, op: ComputeOp, analyzer: Analyzer) -> None:
+def _check_load(name: str, load: Load, op: ComputeOp, analyzer: Analyzer, earlier: bool) -> None:
     for axis, (index, extent) in enumerate(zip(load.indices, load.buffer.shape, strict=True)):
-        if index.dtype.lanes != 1:
+        if index.dtype.lanes != 1 or (earlier and axis == 0 and _is_earlier_step(index, extent, op, analyzer)):
             continue
         form = analyzer.linear(index)
         lo, hi = analyzer.interval(form)
@@ -59,6 +61,15 @@ def _check_load(name: str, load: Load, op: ComputeOp, analyzer: Analyzer) -> Non
                 raise _error(name, load, axis, op, analyzer)
         elif analyzer.prove(index < 0) or analyzer.prove(extent <= index):
             raise _error(name, load, axis, op, analyzer)
+
+
+def _is_earlier_step(index: Expr, extent: Expr, op: ComputeOp, analyzer: Analyzer) -> bool:
+    """Whether an index is the first axis less a constant, over as many steps."""
+    if not op.axes or index.dtype != op.axes[0].var.dtype:
+        return False
+    distance = analyzer.simplify(index - op.axes[0].var)
+    steps = analyzer.simplify(extent - op.axes[0].extent)
+    return isinstance(distance, Const) and distance.value < 0 and isinstance(steps, Const) and steps.value == 0
 
 
 def _is_attained(form: Linear, analyzer: Analyzer) -> bool:

@@ -11,6 +11,7 @@ program: one block a compute, in dependence order.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from tensorir.dtypes import DType, dtype_of
 from tensorir.errors import ComputeError, ExpressionError
 from tensorir.expr import (
     Call,
+    Const,
     Expr,
     Fma,
     IterVar,
@@ -96,16 +98,16 @@ from tensorir.intrinsics import (
 from tensorir.origin import Origin, python_origin
 from tensorir.reducer import Reducer, make_reducer
 from tensorir.stmt import Allocate, Block, Evaluate, For, Func, If, LetStmt, Stmt, Store, seq
-from tensorir.visit import free_vars, substitute, walk_expr
+from tensorir.visit import free_vars, rewrite_expr, rewrite_stmt, substitute, walk_expr
 
 __all__ = [
-    "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "Tensor", "abs", "acos", "acosh", "all", "any", "argmax",
-    "argmin", "asin", "asinh", "atan", "atanh", "cast", "ceil", "comm_reducer", "compute", "const", "cos", "cosh",
-    "create_func", "dot4_i8", "equal", "erf", "exp", "exp2", "expm1", "extern", "floor", "floordiv", "floormod", "fma",
-    "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not",
+    "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp", "Tensor", "abs", "acos", "acosh", "all", "any",
+    "argmax", "argmin", "asin", "asinh", "atan", "atanh", "cast", "ceil", "comm_reducer", "compute", "const", "cos",
+    "cosh", "create_func", "dot4_i8", "equal", "erf", "exp", "exp2", "expm1", "extern", "floor", "floordiv", "floormod",
+    "fma", "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2", "logical_and", "logical_not",
     "logical_or", "max", "max_value", "maximum", "min", "min_value", "minimum", "not_equal", "pack4", "placeholder",
-    "pow_", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "sinh", "sqrt",
-    "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
+    "pow_", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "scan", "select", "sigmoid", "sin", "sinh",
+    "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv", "truncmod", "var",
 ]  # fmt: skip
 
 
@@ -163,6 +165,27 @@ class ExternOp(Operation):
 
     function: str
     inputs: tuple[Tensor, ...]
+
+
+@node
+class ScanOp(Operation):
+    """Steps one after the other along `steps`, the first axis of every output: output i begins with `init[i]`, and then
+    takes `update[i]` step by step, which reads the steps before it as `state[i]`."""
+
+    steps: IterVar
+    init: tuple[Tensor, ...]
+    update: tuple[Tensor, ...]
+    state: tuple[Tensor, ...]
+
+    @property
+    def scan_axis(self) -> IterVar:
+        """The axis, by the name that schedules use: `C.op.scan_axis`."""
+        return self.steps
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors that it reads as they are."""
+        return (*self.init, *self.update)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -291,7 +314,17 @@ def _check_reads(name: str, op: ComputeOp) -> None:
     """A read whose index provably leaves the tensor for some point of the domain is an error at once."""
     from tensorir.bounds_check import check_compute_reads  # needs the arithmetic, which needs nodes
 
-    check_compute_reads(name, op)
+    try:
+        check_compute_reads(name, op)
+    except ComputeError as error:
+        if not builtins.any(isinstance(t.op, PlaceholderOp) for t in input_tensors(op)):
+            raise
+        check_compute_reads(name, op, earlier=True)
+        _EARLIER[id(op)] = (op, error)
+
+
+_EARLIER: dict[int, tuple[ComputeOp, ComputeError]] = {}
+"""Computes that read an input before its first step, which is right inside a scan only, with the error elsewhere."""
 
 
 # --------------------------------------------------------------------------------------------------------- reducers
@@ -472,12 +505,158 @@ def extern(
     return made[0] if len(made) == 1 else made
 
 
+# ------------------------------------------------------------------------------------------------------------- scan
+
+
+def scan(init: Any, update: Any, state_placeholder: Any, inputs: Any = None, name: str = "scan") -> Any:
+    """Tensors of the shapes of the state placeholders, made step by step along the first axis.
+
+        state = te.placeholder((t, n)); first = te.compute((1, n), lambda _, i: x[0, i])
+        update = te.compute((t, n), lambda t, i: state[t - 1, i] + x[t, i])
+        total = te.scan(first, update, state)           # total[t, i] = total[t - 1, i] + x[t, i]
+
+    `init` gives the first steps; `update`, and the computes between it and the state, may read the state at earlier
+    steps, as many back as `init` has, and each other at the same step. `inputs` is there for TE's sake. Several states
+    are given as tuples. Raises `ComputeError`.
+    """
+    first, step, state = (tuple(x) if isinstance(x, (tuple, list)) else (x,) for x in (init, update, state_placeholder))
+    if not first or not len(first) == len(step) == len(state):
+        raise ComputeError(
+            f"scan {name}: there are {len(first)} init, {len(step)} update and {len(state)} state tensors",
+            help="give one of each for every state",
+        )
+    begin = first[0].shape[0]
+    for a, b, c in zip(first, step, state, strict=True):
+        if not isinstance(c.op, PlaceholderOp):
+            raise ComputeError(f"scan {name}: the state {c.name} is not a placeholder")
+        if not len(a.shape) == len(b.shape) == len(c.shape) or not c.shape or not a.dtype == b.dtype == c.dtype:
+            raise ComputeError(
+                f"scan {name}: {a.name} ({a.dtype}), {b.name} ({b.dtype}) and {c.name} ({c.dtype}) do not fit together",
+                help="init, update and state have one type and the same axes, the steps first",
+            )
+        _require_same(name, "init and state", a.shape[1:], c.shape[1:])
+        _require_same(name, "update and state", b.shape, c.shape)
+        _require_same(name, "init", (a.shape[0],), (begin,))
+    axis = IterVar(Var("t"), begin, state[0].shape[0] - begin, "scan")
+    op = ScanOp(name, python_origin(), axis, first, step, state)
+    _check_steps(op)
+    outputs = output_tensors(op, ())
+    return outputs if len(outputs) > 1 else outputs[0]
+
+
+def _require_same(name: str, what: str, a: tuple[Expr, ...], b: tuple[Expr, ...]) -> None:
+    for x, y in zip(a, b, strict=True):
+        same = x is y or (isinstance(x, Const) and isinstance(y, Const) and x.value == y.value)
+        if not same:
+            raise ComputeError(f"scan {name}: the shapes of {what} differ: {list(a)} and {list(b)}")
+
+
+def scan_stages(op: ScanOp) -> tuple[ComputeOp, ...]:
+    """The computes of one step: the updates and what depends on the state, producers first."""
+    states = {id(t) for t in op.state}
+    inside: set[int] = set()
+    found: list[ComputeOp] = []
+    for inner in collect_operations(op.update):
+        is_update = builtins.any(inner is t.op for t in op.update)
+        if is_update or builtins.any(id(t) in states or id(t.op) in inside for t in input_tensors(inner)):
+            if not isinstance(inner, ComputeOp):
+                raise ComputeError(f"scan {op.name}: {inner.name} is no compute and cannot be one of its steps")
+            inside.add(id(inner))
+            found.append(inner)
+    return tuple(found)
+
+
+def _check_steps(op: ScanOp) -> None:
+    """The state is read at earlier steps only, and the computes of one step read each other at that step."""
+    from tensorir.arith import simplify  # needs nodes
+
+    stages = scan_stages(op)
+    states, inside = {id(t) for t in op.state}, {id(s) for s in stages}
+    back = op.steps.begin
+    for stage in stages:
+        for body in stage.bodies[:1] if isinstance(stage.bodies[0], Reduce) else stage.bodies:
+            for e in walk_expr(body):
+                if not isinstance(e, Load) or not isinstance(e.buffer, Tensor):
+                    continue
+                if id(e.buffer) not in states and id(e.buffer.op) not in inside:
+                    continue
+                distance = simplify(stage.axes[0].var - e.indices[0]) if stage.axes and e.indices else None
+                known = int(distance.value) if isinstance(distance, Const) else None
+                if id(e.buffer) in states:
+                    most = int(back.value) if isinstance(back, Const) else 1
+                    if known is None or not 1 <= known <= most:
+                        raise ComputeError(
+                            f"scan {op.name}: {stage.name} reads the state {e.buffer.name} at step {e.indices[0]!r},"
+                            f" but {op.init[0].name} gives {most} earlier steps", help="read it at t - 1 .. t - steps",
+                        )  # fmt: skip
+                elif known != 0:
+                    raise ComputeError(
+                        f"scan {op.name}: {stage.name} reads {e.buffer.name} at step {e.indices[0]!r}, which is made in"
+                        " the same loop", help=f"make {e.buffer.name} a state to read other steps of it",
+                    )  # fmt: skip
+
+
+def redirect(block: Block, buffers: dict[int, Buffer]) -> Block:
+    """The block with other buffers, by the id of the old ones."""
+
+    def node(e: Expr) -> Expr:
+        if isinstance(e, Load) and id(e.buffer) in buffers:
+            return Load(buffers[id(e.buffer)], e.indices, e.dtype, e.predicate)
+        return e
+
+    def stmt(s: Stmt) -> Stmt:
+        if isinstance(s, Store) and id(s.buffer) in buffers:
+            return Store(buffers[id(s.buffer)], s.indices, s.value, s.predicate)
+        return s
+
+    def whole(s: Stmt) -> Stmt:
+        return rewrite_stmt(s, expr=lambda e: rewrite_expr(e, node), stmt=stmt)
+
+    def region(r: Region) -> Region:
+        return Region(buffers.get(id(r.buffer), r.buffer), r.ranges)
+
+    return dataclasses.replace(
+        block, reads=tuple(map(region, block.reads)), writes=tuple(map(region, block.writes)),
+        init=None if block.init is None else whole(block.init), body=whole(block.body),
+    )  # fmt: skip
+
+
+def scan_buffers(op: ScanOp, outputs: Sequence[Buffer]) -> dict[int, Buffer]:
+    """Where the states and the updates of a scan are stored: in its outputs."""
+    made = zip(outputs, op.state, op.update, strict=True)
+    return {id(t): buffer for buffer, state, update in made for t in (state, update)}
+
+
+def scan_init_nests(op: ScanOp, outputs: Sequence[Buffer], source: Callable[[Tensor], Buffer]) -> tuple[Stmt, ...]:
+    """The nests that copy the first steps from where `source` says that the init tensors are."""
+    nests = []
+    for first, output in zip(op.init, outputs, strict=True):
+        axes = tuple(IterVar(Var(f"i{n}"), const(0), extent, "spatial") for n, extent in enumerate(first.shape))
+        load = Load(source(first), tuple(a.var for a in axes), first.dtype)
+        copy = ComputeOp(f"{op.name}_init", op.origins, axes, (), (load,), True)
+        nests.append(nest(compute_block(copy, (output,)), axes))
+    return tuple(nests)
+
+
+def _scan_nests(op: ScanOp, outputs: Sequence[Buffer], known: Sequence[Tensor]) -> tuple[Stmt, ...]:
+    """The first steps and the loop over the others, each stage of a step in a nest over its own other axes."""
+    buffers = scan_buffers(op, outputs)
+    t = Var("t")
+    steps: list[Stmt] = []
+    for stage in scan_stages(op):
+        block = redirect(compute_block(stage, output_tensors(stage, known)), buffers)
+        block = dataclasses.replace(block, bindings=(t, *block.bindings[1:]))
+        steps.append(nest(block, (*stage.axes[1:], *stage.reduce_axes)))
+    loop = For(t, op.steps.begin, op.steps.extent, "serial", seq(*steps))
+    return (*scan_init_nests(op, outputs, lambda x: x), loop)
+
+
 # --------------------------------------------------------------------------------------------- the unscheduled program
 
 
 def input_tensors(op: Operation) -> tuple[Tensor, ...]:
     """The tensors an operation reads, each once, in the order of first reading."""
-    if isinstance(op, ExternOp):
+    if isinstance(op, (ExternOp, ScanOp)):
         return op.inputs
     found: dict[int, Tensor] = {}
     if isinstance(op, ComputeOp):
@@ -512,7 +691,19 @@ def collect_operations(outputs: Sequence[Tensor]) -> tuple[Operation, ...]:
         state[id(op)] = 1
         stack.append((op, True))
         stack.extend((t.op, False) for t in reversed(input_tensors(op)))
-    return tuple(order)
+    states = {id(t.op) for op in order if isinstance(op, ScanOp) for t in op.state}
+    return tuple(op for op in order if id(op) not in states)
+
+
+def require_steps_in_scans(operations: Sequence[Operation]) -> None:
+    """Reads of an input before its first step belong to the steps of a scan. Raises `ComputeError`."""
+    inside: set[int] = set()
+    for op in operations:
+        if isinstance(op, ScanOp):
+            inside |= {id(s) for s in scan_stages(op)}
+    for op in operations:
+        if id(op) in _EARLIER and id(op) not in inside:
+            raise _EARLIER[id(op)][1]
 
 
 def output_tensors(op: Operation, known: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -523,6 +714,12 @@ def output_tensors(op: Operation, known: Sequence[Tensor]) -> tuple[Tensor, ...]
         return tuple(
             by_index.get(i) or Tensor(f"{op.name}_{i}", extents, b.dtype, "global", op, i)
             for i, b in enumerate(op.bodies)
+        )
+    if isinstance(op, ScanOp):
+        several = len(op.state) > 1
+        return tuple(
+            by_index.get(i) or Tensor(f"{op.name}_{i}" if several else op.name, s.shape, s.dtype, "global", op, i)
+            for i, s in enumerate(op.state)
         )
     return tuple(t for _, t in sorted(by_index.items()))
 
@@ -631,17 +828,24 @@ def create_func(args: Sequence[Tensor], name: str = "main") -> Func:
     operations = collect_operations(outputs)
     given = {id(t) for t in args}
     known: list[Tensor] = [*args, *(t for op in operations for t in input_tensors(op))]
+    states = {id(t) for op in operations if isinstance(op, ScanOp) for t in op.state}
     for t in known:
-        if isinstance(t.op, PlaceholderOp) and id(t) not in given:
+        if isinstance(t.op, PlaceholderOp) and id(t) not in given and id(t) not in states:
             raise ComputeError(f"the input {t.name} is read but is not among the arguments", help=f"add {t.name}")
+    require_steps_in_scans(operations)
     nests: list[Stmt] = []
     internal: list[Buffer] = []
+    scans = [op for op in operations if isinstance(op, ScanOp)]
+    steps = {id(stage) for op in scans for stage in scan_stages(op)}
+    stored = {id(t.op) for op in scans for t in op.update}
     for op in operations:
-        if isinstance(op, PlaceholderOp):
+        if isinstance(op, PlaceholderOp) or id(op) in stored:
             continue
         made = output_tensors(op, known)
         internal += [t for t in made if id(t) not in given]
-        if isinstance(op, ComputeOp):
+        if isinstance(op, ScanOp):
+            nests.extend(_scan_nests(op, made, known))
+        elif isinstance(op, ComputeOp) and id(op) not in steps:
             nests.append(nest(compute_block(op, made), (*op.axes, *op.reduce_axes)))
         elif isinstance(op, ExternOp):
             nests.append(extern_block(op, made))
