@@ -407,6 +407,10 @@ def _load(x: ExprEmitter, e: ir.Load) -> Rule:
         if mask is None:
             pointer = x.address(e.buffer, ramp[0])
             return x.from_memory(w.op(f"load {stored}, ptr {pointer}, align {element.nbytes}"), e.dtype)
+        if is_whole_register(e.buffer, ramp[0], e.dtype.lanes):
+            whole = w.op(f"load {stored}, ptr {x.address(e.buffer, ramp[0])}, align {element.nbytes}")
+            bits = vector_of("i1", e.dtype.lanes)
+            return x.from_memory(w.op(f"select {bits} {mask}, {stored} {whole}, {zero}"), e.dtype)
         pointer = x.address(e.buffer, ramp[0], inbounds=False)
         name = f"llvm.masked.load.{_memory_suffix(e.dtype)}.p0"
         args = [("ptr", pointer), (vector_of("i1", e.dtype.lanes), mask), _pair(zero)]
@@ -425,6 +429,14 @@ def _load(x: ExprEmitter, e: ir.Load) -> Rule:
         _pair(zero),
     ]
     return x.from_memory(w.intrinsic(name, stored, args, (f"align {element.nbytes}",)), e.dtype)
+
+
+def is_whole_register(buffer: Buffer, base: Expr, lanes: int) -> bool:
+    """Whether all lanes from `base` on lie in a register buffer: then a mask selects values and not places, so that the
+    buffer can become registers."""
+    size = _integer_literal(buffer.shape[0])
+    begin = _integer_literal(base)
+    return buffer.scope == "register" and size is not None and begin is not None and 0 <= begin <= size - lanes
 
 
 def _load_shuffled(x: ExprEmitter, e: ir.Load, base: Expr, stride: int) -> str:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 
 from targets.llvm import casts
-from targets.llvm.expressions import ExprEmitter
+from targets.llvm.expressions import ExprEmitter, is_whole_register
 from targets.llvm.runtime.abi import CONTEXT_FIELDS, CONTEXT_LLVM_NAME, CONTEXT_LLVM_TYPE, Status
 from targets.llvm.text import FunctionWriter, ModuleWriter, literal, memory_type, register_type, suffix, vector_of
 from tensorir import dtypes
@@ -176,6 +176,12 @@ def _store(f: FuncEmitter, s: Store) -> None:
         w.do(f"store {stored} {value}, ptr {x.address(s.buffer, ramp[0])}, align {element.nbytes}")
         return
     kind = suffix(DType("uint", dtype.bits, lanes)) if dtype.is_bool else suffix(dtype)
+    if ramp is not None and ramp[1] == 1 and mask is not None and is_whole_register(s.buffer, ramp[0], lanes):
+        place = f"ptr {x.address(s.buffer, ramp[0])}, align {element.nbytes}"
+        old = w.op(f"load {stored}, {place}")
+        chosen = w.op(f"select {vector_of('i1', lanes)} {mask}, {stored} {value}, {stored} {old}")
+        w.do(f"store {stored} {chosen}, {place}")
+        return
     bits = (vector_of("i1", lanes), mask or literal(True, dtypes.bool_.with_lanes(lanes)))
     if ramp is not None and ramp[1] == 1:
         where = ("ptr", x.address(s.buffer, ramp[0], inbounds=False))

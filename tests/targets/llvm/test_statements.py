@@ -12,6 +12,8 @@ from tensorir import expr as ir
 from tensorir.errors import InternalError
 from tensorir.expr import Call, Var, const, ramp
 from tensorir.expr import load as read
+from tensorir.interpreter import interpret
+from tensorir.parser import parse_func
 from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Stmt, Store, seq
 from tensorir.target import Target
 from tests.targets.llvm.flat_programs import (
@@ -346,3 +348,23 @@ def test_an_index_beyond_32_bits() -> None:
     got = np.zeros(size, np.uint8)
     run_native(Func("fill", (out,), (n,), body), [got], [size], threads=2)
     assert got[-64:].all() and int(got[: 1 << 20].sum()) == 1 << 20
+
+
+def test_a_mask_on_registers_selects_values() -> None:
+    text = """
+func masked(A: float32[24], C: float32[24], D: float32[24]) outputs 2:
+  for i in 0..3:
+    alloc T: float32[8] @register
+    T[ramp(0, 1, 8)] = broadcast(1.0, 8)
+    T[ramp(0, 1, 8), mask=ramp(0, 1, 8) < broadcast(i * 3, 8)] = A[ramp(i * 8, 1, 8)]
+    C[ramp(i * 8, 1, 8)] = T[ramp(0, 1, 8), mask=ramp(0, 1, 8) < broadcast(5 - i, 8)]
+    D[ramp(i * 8, 1, 8)] = T[ramp(0, 1, 8)]
+"""
+    func = parse_func(text)
+    arrays = [np.arange(24, dtype=np.float32), np.full(24, np.nan, np.float32), np.full(24, np.nan, np.float32)]
+    right = [a.copy() for a in arrays]
+    interpret(func, right)
+    run_native(func, arrays)
+    for a, r in zip(arrays, right, strict=True):
+        assert_same_bits(a, r)
+    assert "llvm.masked" not in emit(func, HOST).text
