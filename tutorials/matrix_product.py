@@ -159,8 +159,8 @@ for n, m, depth in ((37, 70, 19), (12, 32, 5), (1, 1, 1)):
 assert kernels["packed"].spills == 0
 
 # %% [markdown]
-# The speeds, as shares of numpy's, with a picture where matplotlib is installed. (The bench command
-# `python -m tests.bench.lessons` prints them beside the machine's peak.)
+# The speeds at full size, with a picture where matplotlib is installed. (The bench command
+# `python -m tests.bench.lessons` prints them beside numpy's and the machine's peak.)
 
 # %%
 
@@ -188,5 +188,5 @@ def picture(found: dict[str, float]) -> None:
     pyplot.show()
 
 
-if os.environ.get("LESSON_TIMES") == "1":
+if N >= 512:
     picture(speeds())

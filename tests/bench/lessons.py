@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from nestor.bench.probe import fma_peak
 from targets.build import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +65,7 @@ def best(kernel: Any, arrays: list[np.ndarray], repeats: int = 30) -> float:
 def products(threads: list[int]) -> None:
     """The last step of the lesson against numpy."""
     lesson = load("matrix_product")
+    peaks = {count: fma_peak(count) / 1e9 for count in threads}
     print(f"{'shape':>18} {'threads':>7} {'lesson':>9} {'numpy':>9} {'ratio':>6}   GFLOP/s")
     for shape in SHAPES:
         n, m, k = shape
@@ -83,7 +85,8 @@ def products(threads: list[int]) -> None:
             theirs = min(theirs, numpy_seconds(shape, count))
             print(
                 f"{n:>5} x{m:>5} x{k:>4} {count:>7} {ours * 1e3:>7.2f}ms {theirs * 1e3:>7.2f}ms {theirs / ours:>6.2f}"
-                f"   {2e-9 * n * m * k / ours:.0f}   (built in {built:.2f} s, {kernel.spills} spills)"
+                f"   {2e-9 * n * m * k / ours:.0f} of {peaks[count]:.0f}"
+                f"   (built in {built:.2f} s, {kernel.spills} spills)"
             )
 
 
@@ -131,6 +134,7 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     given = parser.parse_args()
     steps(given.size)
+    print()
     threads = [int(t) for t in given.threads.split(",")]
     products(threads)
     bytes_products(threads)
