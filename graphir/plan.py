@@ -248,6 +248,8 @@ class _Planner:
         self.kernel_list: list[GraphKernel] = []
         self.uses: dict[Value, int] = {}
         self.loops = 0
+        self.memories: list[_Class] = []
+        """What loops need beside the memory of values."""
         self.late = late_symbols(graph)
         self.slices: list[tuple[_Class, int, Expr, Expr | None]] = []
 
@@ -259,7 +261,7 @@ class _Planner:
         draft = self.body(graph, targets, {})
         blocks: list[ArenaBlock] = []
         slots: dict[_Class, Slot] = {}
-        for c in dict.fromkeys(self.classes.values()):
+        for c in dict.fromkeys([*self.classes.values(), *self.memories]):
             if c.slot is None:
                 slots[c] = Slot("arena", len(blocks))
                 # a size that is known at run time only is taken at its bound
@@ -423,6 +425,7 @@ class _Planner:
         def memory(nbytes: Expr, name: str, target: Slot | None = None) -> _Class:
             made = _Class(nbytes, target)
             self.write(made, name)
+            self.memories.append(made)
             kept.append(made)
             return made
 
