@@ -17,7 +17,7 @@ import dataclasses
 from tensorir.expr import Expr, Var
 from tensorir.passes.linear import IndexScope
 from tensorir.stmt import Allocate, Block, For, Func, If, LetStmt, Seq, Stmt, seq
-from tensorir.visit import free_vars, sub_stmts, substitute, walk_stmt, with_body
+from tensorir.visit import free_vars, sub_stmts, substitute, walk_exprs, walk_stmt, with_body
 
 
 def decompose_reductions(func: Func) -> Func:
@@ -26,6 +26,7 @@ def decompose_reductions(func: Func) -> Func:
         return func
     scope = IndexScope(func.dims)
     done: set[int] = set()
+    kept: set[int] = set()
 
     def visit(s: Stmt) -> Stmt:
         if isinstance(s, Block):
@@ -36,12 +37,14 @@ def decompose_reductions(func: Func) -> Func:
         if isinstance(s, For):
             inits = []
             for block in walk_stmt(s.body):
-                if not isinstance(block, Block) or block.init is None or id(block) in done:
+                if not isinstance(block, Block) or block.init is None or id(block) in done or id(block) in kept:
                     continue
                 if s.var not in _vars_of(block, "reduce"):
                     continue
                 nest = _init_nest(s, block, scope)
-                if nest is not None:
+                if nest is None:
+                    kept.add(id(block))  # an inner reduction loop would start it again and again
+                else:
                     inits.append(nest)
                     done.add(id(block))
             body = visit(s.body)
@@ -68,7 +71,15 @@ def _vars_of(block: Block, kind: str) -> set[Var]:
 def _init_nest(outermost: For, block: Block, scope: IndexScope) -> Stmt | None:
     """The loops over outputs from `outermost` inward around the block of the init; None if it cannot be split off."""
     reduce, spatial = _vars_of(block, "reduce"), _vars_of(block, "spatial")
-    opaque = _vars_of(block, "opaque")
+    assert block.init is not None
+    asked = {e for e in walk_exprs(block.init) if isinstance(e, Var)}
+    apart = {id(i.var) for i in block.iters if i.kind == "opaque" and i.var not in asked}
+    opaque = {
+        v
+        for i, b in zip(block.iters, block.bindings, strict=True)
+        if i.kind == "opaque" and id(i.var) not in apart
+        for v in free_vars(b)
+    }
     written = {id(r.buffer) for r in block.writes}
     around = _path(outermost, block)
     mapping: dict[Var, Expr] = {}
@@ -85,8 +96,10 @@ def _init_nest(outermost: For, block: Block, scope: IndexScope) -> Stmt | None:
             kept.append(s)
         elif isinstance(s, Allocate) and id(s.buffer) in written:
             return None
-    iters = tuple(i for i in block.iters if i.kind != "reduce")
-    bindings = [b for i, b in zip(block.iters, block.bindings, strict=True) if i.kind != "reduce"]
+    iters = tuple(i for i in block.iters if i.kind != "reduce" and id(i.var) not in apart)
+    bindings = [
+        b for i, b in zip(block.iters, block.bindings, strict=True) if i.kind != "reduce" and id(i.var) not in apart
+    ]
     predicate = block.predicate
     # A loop around the block that neither places the output nor is asked by a condition would only repeat the init.
     needed: set[Var] = {v for e in (*bindings, predicate) for v in free_vars(e)}
@@ -113,7 +126,6 @@ def _init_nest(outermost: For, block: Block, scope: IndexScope) -> Stmt | None:
             mapping[s.var] = var
             shells.append(LetStmt(var, value, s.body))
     new_predicate = scope.simplify(substitute(predicate, mapping))
-    assert block.init is not None
     result: Stmt = Block(
         f"{block.name}_init", iters, tuple(substitute(b, mapping) for b in bindings), new_predicate, (), block.writes,
         None, block.init, block.origins, block.pragmas,

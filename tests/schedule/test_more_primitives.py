@@ -392,6 +392,18 @@ def test_double_buffer_of_a_reduction_with_its_init() -> None:
     require_native(s)
 
 
+def test_double_buffer_at_a_reduce_loop() -> None:
+    x, w = te.placeholder((8, 7), "int32", name="X"), te.placeholder((3, 3), "int32", name="W")
+    r, q = te.reduce_axis(3, "r"), te.reduce_axis(3, "q")
+    p = te.compute((8, 7), lambda y, z: x[y, z] * 2, name="P")
+    c = te.compute((6, 5), lambda y, z: te.sum(p[y + r, z + q] * w[r, q], axis=(r, q)), name="C")
+    s = create_schedule(c)
+    s[p].compute_at(s[c], r)
+    s[p].double_buffer()
+    require_same_bits(s)
+    require_native(s)
+
+
 def test_double_buffer_refuses() -> None:
     _, b, c = chain()
     s = create_schedule(c)
