@@ -1,9 +1,10 @@
 """Ops that the onnx reference evaluator computes wrongly (seen in onnx 1.23), done right for the judge.
 
 `BatchNormalization` of opsets 7 to 13 runs there in training mode whenever the attribute momentum has a value, which
-it always has; `LRN` sums for as many channels as the batch is large; `MaxPool` with ceil_mode gives too many places; `GlobalMaxPool` reduces the wrong axes unless there are exactly two spatial ones; `Softmax`,
-`LogSoftmax` and `Hardmax` have the meaning of opset 13 (one axis) in earlier opsets too, where they work on all axes
-from `axis` on, 1 by default. This module imports the evaluator, so it is imported only when the judge runs.
+it always has; `LRN` sums for as many channels as the batch is large; `MaxPool` with ceil_mode gives too many places;
+`GlobalMaxPool` reduces the wrong axes unless there are exactly two spatial ones; `Softmax`, `LogSoftmax` and `Hardmax`
+have the meaning of opset 13 (one axis) in earlier opsets too, where they work on all axes from `axis` on, 1 by
+default. This module imports the evaluator, so it is imported only when the judge runs.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ def test_max_pool_with_ceil_mode_starts_no_window_in_the_padding_behind() -> Non
 def test_local_response_normalization_sums_around_every_channel() -> None:
     from onnx import TensorProto, helper
 
-    node = helper.make_node("LRN", ["x"], ["y"], size=4, alpha=0.5, beta=0.75, bias=2.0)
+    node = helper.make_node("LRN", ["x"], ["y"], size=5, alpha=0.5, beta=0.75, bias=2.0)
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
     model = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", 13)])
     data = np.random.default_rng(0).standard_normal((1, 6, 2, 2)).astype(np.float32)
