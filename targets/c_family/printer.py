@@ -8,7 +8,7 @@ conversion is defined. Indices, whose values are known to fit, are printed plain
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -32,14 +32,14 @@ from tensorir.visit import children, stmt_exprs, walk_expr, walk_stmt
 _DEEP = 10  # operations written in one line
 
 
-def emit(program: DeviceProgram, dialect: Dialect) -> str:
-    """The source text of all kernels of a program."""
+def emit(program: DeviceProgram | Sequence[DeviceProgram], dialect: Dialect) -> str:
+    """The source text of all kernels of a program, or of several programs of different names."""
     used: set[str] = set()
     vectors: set[tuple[str, int]] = set()
     kernels = []
-    for kernel in program.kernels:
-        writer = _Writer(dialect, program.func, kernel, used, vectors)
-        kernels.append(writer.kernel_text())
+    for each in (program,) if isinstance(program, DeviceProgram) else program:
+        for kernel in each.kernels:
+            kernels.append(_Writer(dialect, each.func, kernel, used, vectors).kernel_text())
     return prelude(used, dialect, vectors) + "\n" + "\n".join(kernels)
 
 
@@ -458,10 +458,10 @@ def _division(name: str) -> Callable[[_Writer, Any], str]:
     return write
 
 
-for _cls, _name in (
-    (ir.FloorDiv, "floordiv"), (ir.FloorMod, "floormod"), (ir.TruncDiv, "truncdiv"), (ir.TruncMod, "truncmod"),
-):  # fmt: skip
-    _Writer.EXPRS[_cls] = _division(_name)
+_Writer.EXPRS.update({
+    ir.FloorDiv: _division("floordiv"), ir.FloorMod: _division("floormod"), ir.TruncDiv: _division("truncdiv"),
+    ir.TruncMod: _division("truncmod"),
+})  # fmt: skip
 
 
 def _extremum(name: str, symbol: str) -> Callable[[_Writer, Any], str]:
@@ -482,16 +482,17 @@ def _infix(symbol: str) -> Callable[[_Writer, Any], str]:
     return lambda w, e: f"({w.of(e.a)} {symbol} {w.of(e.b)})"
 
 
-for _cls, _symbol in ((ir.EQ, "=="), (ir.NE, "!="), (ir.LT, "<"), (ir.LE, "<="), (ir.And, "&&"), (ir.Or, "||")):
-    _Writer.EXPRS[_cls] = _infix(_symbol)
+_Writer.EXPRS.update({
+    ir.EQ: _infix("=="), ir.NE: _infix("!="), ir.LT: _infix("<"), ir.LE: _infix("<="), ir.And: _infix("&&"),
+    ir.Or: _infix("||"),
+})  # fmt: skip
 
 
 def _bitwise(symbol: str) -> Callable[[_Writer, Any], str]:
     return lambda w, e: f"({type_name(e.dtype)})({w.of(e.a)} {symbol} {w.of(e.b)})"
 
 
-for _cls, _symbol in ((ir.BitAnd, "&"), (ir.BitOr, "|"), (ir.BitXor, "^")):
-    _Writer.EXPRS[_cls] = _bitwise(_symbol)
+_Writer.EXPRS.update({ir.BitAnd: _bitwise("&"), ir.BitOr: _bitwise("|"), ir.BitXor: _bitwise("^")})
 
 
 def _shift(name: str) -> Callable[[_Writer, Any], str]:

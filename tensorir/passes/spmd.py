@@ -184,15 +184,15 @@ class _Kernel:
     def _allocate(self, s: Allocate, active: Active, guards: tuple[Expr, ...]) -> Stmt:
         old = s.buffer
         private = tuple(tag for tag, _ in active if not tag.startswith("blockIdx"))
-        scope, leading = old.scope, ()
+        scope = old.scope
+        leading: tuple[Expr, ...] = ()
+        places: tuple[Expr, ...] = ()
         if old.scope != "shared":
             alone = all(p == frozenset(private) for p in self.spread.get(old, ()))
             scope = ("register" if old.scope == "register" else "local") if alone else "shared"
             kept = [tag for tag in private if not alone or tag.startswith("vthread")]
             leading = tuple(self.axes[tag].extent for tag in kept)
             places = tuple(self.axes[tag].var for tag in kept)
-        else:
-            places = ()
         if scope == old.scope and not leading:
             self.buffers.pop(old, None)
             return Allocate(old, self._stmt(s.body, active, guards))
