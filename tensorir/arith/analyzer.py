@@ -461,7 +461,8 @@ class Analyzer(Prover):
             terms = {a: r for a, k in terms.items() if (r := k if -size < k < size else k % size)}
             if not t.min_value <= constant <= t.max_value and (not terms or not -size < constant < size):
                 constant = semantics.wrap(constant, t)
-        return self._form(constant, terms)
+            return self._form(constant, terms)
+        return self.cancel_quotients(self._form(constant, terms))
 
     def _opaque(self, e: Expr) -> Linear:
         """An expression as an atom, unless simplifying it gives something that forms look into."""

@@ -239,6 +239,23 @@ class Forms:
             return a
         return self._form(a.const * k, {x: c * k for x, c in a.terms.items()} if k else {})
 
+    def cancel_quotients(self, form: Linear) -> Linear:
+        """With k*(A // c) - k*(B // c) written as k*(A - B)/c where c divides A - B: two ways to write the digits of
+        one number, such as (x % 32 * 9 + i) // 96 and (x * 9 + i) // 96."""
+        quotients = [a for a in form.terms if a.kind == QUOTIENT and not a.args[1].terms]
+        for n, a in enumerate(quotients):
+            k, c = form.terms[a], a.args[1].const
+            for b in quotients[n + 1 :]:
+                if form.terms[b] != -k or b.args[1] is not a.args[1]:
+                    continue
+                difference = self.plus(a.args[0], b.args[0], -1)
+                if any(step % c for step in (difference.const, *difference.terms.values())):
+                    continue
+                rest = {x: step for x, step in form.terms.items() if x is not a and x is not b}
+                whole = self.exact_quotient(difference, c)
+                return self.cancel_quotients(self.plus(self._form(form.const, rest), whole, k))
+        return form
+
     def exact_quotient(self, a: Linear, k: int) -> Linear:
         """a / k where k divides every coefficient and the constant."""
         return a if k == 1 else self._form(a.const // k, {x: c // k for x, c in a.terms.items()})
