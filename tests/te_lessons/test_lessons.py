@@ -11,11 +11,11 @@ import pytest
 
 from targets.build import build
 from tensorir.expr import Const, Var
-from tests.te_lessons import intrinsic, matrix_product, pipelines, quantized, reductions, tensors
+from tests.te_lessons import intrinsic, matrix_product, pipelines, quantized, recursion, reductions, tensors
 from tests.te_lessons.lesson import LESSONS, Lesson
 
 PAGE = Path(__file__).resolve().parents[2] / "schedule" / "COMING_FROM_TE.md"
-MODULES = (matrix_product, pipelines, quantized, reductions, tensors)
+MODULES = (matrix_product, pipelines, quantized, recursion, reductions, tensors)
 SIZES = (37, 50, 19)
 """What the symbols of a lesson become, in the order of first use."""
 
