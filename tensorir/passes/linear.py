@@ -714,8 +714,24 @@ def _join_quotients(scope: IndexScope, form: Form) -> Form:
                     whole = FloorMod(atom.a, const(n * int(upper.b.value), atom.dtype), atom.dtype)
                     form = form.without(atom).without(upper).plus(scope.form(scope.simplify(whole)), c)
                     break
+                other = next((x for x, k in form.terms.items() if k == c * n and _same_digit(scope, x, inner, n)), None)
+                if isinstance(other, FloorDiv):
+                    form = form.without(atom).without(other).plus(scope.form(other.a), c)
+                    break
         else:
             return form
+
+
+def _same_digit(scope: IndexScope, e: Expr, value: Form, n: int) -> bool:
+    """True for y // n where y % n is value % n: remainders in y may have gone from the value, as in
+    (x % 32 * 9 + i) // 96 and (x * 9 + i) % 96."""
+    if not isinstance(e, FloorDiv) or not isinstance(e.b, Const) or int(e.b.value) != n:
+        return False
+    difference = scope.form(e.a).minus(value)
+    for atom, c in list(difference.terms.items()):
+        if isinstance(atom, FloorMod) and isinstance(atom.b, Const) and c * int(atom.b.value) % n == 0:
+            difference = difference.without(atom).plus(scope.form(atom.a), c)
+    return difference.constant % n == 0 and all(c % n == 0 for c in difference.terms.values())
 
 
 def _digit_above(e: Expr, quotient: Expr) -> bool:

@@ -96,3 +96,22 @@ def test_outputs_given_by_the_caller_are_written_whole() -> None:
     given = np.full_like(expected_value, np.nan)
     executable.run(inputs, outputs=[given])
     np.testing.assert_array_equal(given, expected_value)
+
+
+def fallbacks(log: tuple[str, ...]) -> list[str]:
+    """The lines that say that a kernel could not be had as chosen."""
+    return [line for line in log if line.startswith("kernels: ") and "failed" in line]
+
+
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_every_kernel_is_the_chosen_one(name: str) -> None:
+    assert not fallbacks(compiled(name, 3).log)
+
+
+def test_a_kernel_that_fails_is_noted_and_the_answer_stays_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise nestor.UserError("planted")
+
+    monkeypatch.setattr("graphir.compile.kernel_of", fail)
+    log = nestor.compile(zoo.load("file_type"), opt_level=3).log
+    assert any("the generic schedule" in line and line.endswith("planted") for line in fallbacks(log))

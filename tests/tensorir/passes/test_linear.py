@@ -155,3 +155,17 @@ def test_long_sums_do_not_recurse() -> None:
     for n in range(5000):
         total = Add(total, v if n % 2 else const(1), v.dtype)
     assert repr(scope.simplify(total)) == "v * 2500 + 2500"
+
+
+def test_two_ways_to_write_the_digits_of_one_number_join() -> None:
+    scope = IndexScope()
+    x, i = Var("x"), Var("i")
+    scope.bind(x, const(0), const(640))
+    scope.bind(i, const(0), const(9))
+    tile = scope.simplify(x % 32 * 9 + i)
+    assert scope.simplify(tile // 96 * 96 + (x * 9 + i) % 96) is tile
+    for other in (x % 16 * 9 + i, x % 32 * 9 + i + 1):  # not the same digit
+        e = other // 96 * 96 + (x * 9 + i) % 96
+        for point in itertools.product(range(64), range(9)):
+            env = dict(zip((x, i), point, strict=True))
+            assert evaluate(scope.simplify(e), env) == evaluate(e, env)
