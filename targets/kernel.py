@@ -23,7 +23,7 @@ from targets.reference import ReferenceKernel
 from tensorir.errors import UserError
 from tensorir.html import func_html
 from tensorir.interpreter import interpret
-from tensorir.passes.pipeline import lower
+from tensorir.passes.pipeline import thread_form
 from tensorir.stmt import Func
 from tensorir.target import Target
 
@@ -109,7 +109,7 @@ class Kernel:
         sizes = dict(zip(self.func.dims, checked.dims, strict=True))
         interpret(self.func, [a.copy() for a in checked.arrays], sizes, mode="checked", complete=True)
         if self.target.gpu:
-            threads = lower(self.func, self.target)
+            threads = thread_form(self.func, self.target)
             interpret(threads, [a.copy() for a in checked.arrays], sizes, mode="checked", complete=True)
             return (
                 f"{self.name}: every access is in bounds and of written memory, no two threads or blocks race,"

@@ -2,7 +2,8 @@
 
 The threads of a block run in turn from one barrier to the next, so an access belongs to a phase: the same block,
 between the same two barriers. Accesses of two threads in one phase race, as do those of two blocks. All threads of a
-block must come to the same barrier, in the same iteration of the loops around it. Shared memory is made once a block.
+block must come to the same barrier, in the same iteration of the loops around it. Shared
+memory is one for all threads of a block.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Generator
 from itertools import product
 from typing import Any
 
-from tensorir.interpreter.memory import Monitor, SanitizerError
+from tensorir.interpreter.memory import CheckedMemory, Monitor, SanitizerError
 from tensorir.interpreter.source import Compiler, Value
 from tensorir.stmt import For, Func
 
@@ -62,6 +63,25 @@ def write_barrier(c: Compiler) -> None:
     c.barriers += 1
     values = "".join(f"{code}, " for code, _ in c.loops[c.kernel_loops :])
     c.line(f"yield ({c.barriers}, ({values}))")
+
+
+def write_shared(c: Compiler, name: str, memory: str) -> None:
+    """Memory that the first thread of a block to come makes for all."""
+    values = "".join(f"{code}, " for code, _ in c.loops[c.kernel_loops :])
+    place = f"({values})" if c.checked else "()"
+    c.line(f"{name} = share({c.block_memory}, {name!r}, {place}, lambda: {memory})")
+
+
+def share(block: dict[Any, Any], name: str, iteration: tuple[int, ...], make: Callable[[], Any]) -> Any:
+    """The shared memory `name` of a block. In checked mode each iteration of the loops around finds it undefined, and
+    still races with what other iterations do to the same storage."""
+    found = block.get((name, iteration))
+    if found is None:
+        found = block[name, iteration] = make()
+        first = block.setdefault(name, found)
+        if isinstance(found, CheckedMemory):
+            found.writers, found.readers = first.writers, first.readers
+    return found
 
 
 def run_block(function: Callable[..., Thread], extents: tuple[int, ...], monitor: Monitor | None, axes: str) -> None:

@@ -134,12 +134,6 @@ def _bind_buffer(c: Compiler, s: Allocate) -> None:
         extents = [c.temp(c.value(e)) for e in s.buffer.shape]
     private = threads.private_axes(c, s.buffer)
     extents = [*[extent for _, _, extent in private], *extents]
-    shared = c.block_memory and s.buffer.scope == "shared"
-    if shared:  # one for all the threads of a block: made by the first that comes
-        outer_indent = c.indent
-        key = c.fresh("key")
-        c.line(f"if {key!r} not in {c.block_memory}:")
-        c.indent += 1
     name = c.fresh(s.buffer.name)
     t = s.buffer.dtype
     size = " * ".join(e.code for e in extents) or "1"
@@ -147,10 +141,8 @@ def _bind_buffer(c: Compiler, s: Allocate) -> None:
     if c.checked:
         shape = "(" + "".join(f"{e.code}, " for e in extents) + ")"
         memory = f"Memory({s.buffer.name!r}, {shape}, {memory}, monitor, written=False, shared=True)"
-    if shared:
-        c.line(f"{c.block_memory}[{key!r}] = {memory}")
-        c.indent = outer_indent
-        c.line(f"{name} = {c.block_memory}[{key!r}]")
+    if c.block_memory and s.buffer.scope == "shared":
+        kernels.write_shared(c, name, memory)
     else:
         c.line(f"{name} = {memory}")
     c.buffers[s.buffer] = name

@@ -166,16 +166,21 @@ class _Barriers:
     def _learn(self, c: Expr, pinned: dict[Expr, int], below: dict[Expr, int]) -> None:
         if not isinstance(c, (EQ, LT, LE)):
             return
-        a, b = c.a, c.b
-        if isinstance(c, EQ) and isinstance(a, Const):
-            a, b = b, a
-        if a in self.threads and isinstance(b, Const):
-            if isinstance(c, EQ):
-                pinned[a] = int(b.value)
-            else:
-                below[a] = int(b.value) + isinstance(c, LE)
-                if below[a] == 1:
-                    pinned[a] = 0
+        if not c.a.dtype.is_integer:
+            return
+        form = self.scope.form(self.scope.simplify(c.b)).minus(self.scope.form(self.scope.simplify(c.a)))
+        if isinstance(c, EQ):
+            if len(form.terms) == 1:
+                ((atom, k),) = form.terms.items()
+                if atom in self.threads and abs(k) == 1:
+                    pinned[atom] = -form.constant * k
+            return
+        room = form.constant - isinstance(c, LT)  # a sum of threads is at most so much
+        if all(k < 0 and a in self.threads for a, k in form.terms.items()):
+            for atom, k in form.terms.items():
+                below[atom] = min(below.get(atom, room // -k + 1), room // -k + 1)
+                if below[atom] == 1:
+                    pinned[atom] = 0
 
     def _meets(
         self,

@@ -116,8 +116,9 @@ def lower(
     dump: Callable[[str, Func], None] | None = None,
     timings: dict[str, float] | None = None,
     check: bool | None = None,
+    until: str | None = None,
 ) -> Func:
-    """`func` in the flat form for `target`.
+    """`func` in the flat form for `target`, or as it stands after the pass named `until`.
 
     `dump(name, func)` is called with the input and after each pass; `timings` collects seconds by pass name; `check`
     runs the verifier in and after each pass (default: where NESTOR_VERIFY is set).
@@ -136,6 +137,13 @@ def lower(
             verify(func)
         if dump is not None:
             dump(step.name, func)
+        if step.name == until:
+            return func
     if checking:
         verify(func, "flat")
     return func
+
+
+def thread_form(func: Func, target: Target) -> Func:
+    """The kernels of a GPU target with their barriers, indices still by dimension: what the sanitiser runs."""
+    return lower(func, target, until="merge_guards")
