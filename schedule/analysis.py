@@ -19,7 +19,7 @@ from schedule.replay import Extent, Nest, replay
 from schedule.state import AtLoop, AtRoot, Inlined, Loop, Stage, State
 from tensorir.arith import Analyzer
 from tensorir.expr import Const, Expr, Var, const, less, less_equal, logical_and
-from tensorir.te import PlaceholderOp
+from tensorir.te import PlaceholderOp, ScanOp
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,6 +145,8 @@ class Analyser:
         """The stages that a stage at the end of a loop reads and that run once: at root, or at the end of a loop."""
         found: list[Placed] = []
         for read in bodies[id(stage)].reads:
+            if state.is_state(read.tensor):
+                continue
             maker = state.stage_of(read.tensor)
             at = maker.place
             if isinstance(maker.op, PlaceholderOp) or not (
@@ -168,7 +170,10 @@ def _place(
         assert isinstance(stage.place, AtLoop)
         upto = host.nest.position(stage.place.loop) + 1
         path = (*host.path, *((host.stage, loop) for loop in host.nest.loops[:upto]))
-        if stage.place.after:
+        if _is_update(stage, host):
+            (step, _), *rest = own
+            domain = ((step + path[0][1].var + _first_step(host), const(1)), *rest)
+        elif stage.place.after:
             domain, may_leave = ready_domain(stage, body.reads, users, path)
         else:
             domain, may_leave = required_domain(stage, path, users)
@@ -201,6 +206,17 @@ def _place(
         logical_and(*(c for c, _ in kept)), logical_and(*(c for c, k in kept if k == "spatial")), init_before,
         made_from,
     )  # fmt: skip
+
+
+def _is_update(stage: Stage, host: Placed) -> bool:
+    """Whether a stage makes the steps of the scan that it is computed in."""
+    op = host.stage.op
+    return isinstance(op, ScanOp) and any(t is u for t in stage.outputs for u in op.update)
+
+
+def _first_step(host: Placed) -> Expr:
+    assert isinstance(host.stage.op, ScanOp)
+    return host.stage.op.steps.begin
 
 
 def _surely_runs(nest: Nest) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from schedule.state import Inlined, Stage, State
 from tensorir.expr import Expr, Load, Mul, Reduce, Var
-from tensorir.te import ComputeOp, ExternOp, Operation, Tensor
+from tensorir.te import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 from tensorir.visit import rewrite_expr, substitute, walk_expr
 
 
@@ -54,7 +54,7 @@ def _is_product_sum(op: ComputeOp) -> bool:
 
 def own_reads(op: Operation) -> tuple[Read, ...]:
     """Every read of an operation, in order of appearance."""
-    if isinstance(op, ExternOp):
+    if isinstance(op, (ExternOp, ScanOp)):
         return tuple(Read(t, None) for t in op.inputs)
     if not isinstance(op, ComputeOp):
         return ()
@@ -88,8 +88,8 @@ class Bodies:
         own = self._remember((id(stage.op),), (stage.op,), lambda: Body(stage.op, own_reads(stage.op)))
         inlined: dict[int, tuple[Stage, Body]] = {}
         for read in own.reads:
-            producer = by_tensor[id(read.tensor)]
-            if isinstance(producer.place, Inlined):
+            producer = by_tensor.get(id(read.tensor))  # none for the state of a scan
+            if producer is not None and isinstance(producer.place, Inlined):
                 inlined[id(read.tensor)] = (producer, done[id(producer)])
         if not inlined or not isinstance(stage.op, ComputeOp):
             return own

@@ -25,6 +25,8 @@ def find_consumers(state: State, bodies: dict[int, Body]) -> dict[int, tuple[Sta
         if isinstance(stage.place, Inlined):
             continue
         for read in bodies[id(stage)].reads:
+            if id(read.tensor) not in by_tensor:  # the state of a scan
+                continue
             users = found[id(by_tensor[id(read.tensor)])]
             if not any(u is stage for u in users):
                 users.append(stage)
@@ -146,6 +148,10 @@ def check_double(analysis: Analysis, placed: Placed) -> None:
         refuse(f"but {loop.name} of {owner.name} is {loop.annotation}: there is no next iteration", loop,
                help="compute it at a serial loop inside")  # fmt: skip
     for read in placed.body.reads:
+        if analysis.state.is_state(read.tensor):
+            refuse("but it reads the step before, which is not made one step ahead", loop,
+                   help="keep one copy")  # fmt: skip
+            continue
         maker = analysis.find(analysis.state.stage_of(read.tensor))
         if maker is not None and any(x is loop for _, x in maker.path):
             refuse(f"but {maker.stage.name}, which it reads, is computed in the same iteration of {loop.name}", loop,
@@ -173,6 +179,7 @@ def check_nests(analysis: Analysis) -> None:
                 )  # fmt: skip
         _check_kinds(placed)
         _check_units(placed)
+        _check_steps(analysis, placed)
         if nest.init_before is not None:
             first = nest.position(nest.init_before)
             for loop in nest.loops[:first]:
@@ -183,6 +190,23 @@ def check_nests(analysis: Analysis) -> None:
                         loops=(loop.var, nest.init_before), cause=_decompose_call(stage),
                         help=f"decompose at {loop.name} or a loop outside it",
                     )  # fmt: skip
+
+
+def _check_steps(analysis: Analysis, placed: Placed) -> None:
+    """What reads the earlier steps of a scan is one of its steps."""
+    for read in placed.body.reads:
+        if not analysis.state.is_state(read.tensor):
+            continue
+        scan = analysis.state.scan_of(read.tensor)
+        assert scan is not None
+        if not any(loop.var is scan.roots[0] for _, loop in placed.path):
+            at = placed.stage.place
+            raise Refusal(
+                f"{placed.stage.name} reads the earlier steps of {scan.name}, so it must be computed at loop"
+                f" {scan.roots[0].name} of {scan.name} or inside", loops=(scan.roots[0],),
+                cause=at.call if isinstance(at, AtLoop) else None,
+                help=f"call s[{placed.stage.name}].compute_at(s[{scan.name}], {scan.roots[0].name})",
+            )  # fmt: skip
 
 
 def _check_units(placed: Placed) -> None:

@@ -23,7 +23,17 @@ from tensorir.buffer import Buffer, Range, Region
 from tensorir.expr import Call, Const, Expr, IterVar, Load, Var, const, floormod, less
 from tensorir.layout import Layout
 from tensorir.stmt import Allocate, Block, Evaluate, For, Func, If, Stmt, Store, seq
-from tensorir.te import ComputeOp, ExternOp, Tensor, compute_block, extern_block, shape_vars
+from tensorir.te import (
+    ComputeOp,
+    ExternOp,
+    ScanOp,
+    Tensor,
+    compute_block,
+    extern_block,
+    scan_buffers,
+    scan_init_nests,
+    shape_vars,
+)
 from tensorir.visit import rewrite_expr, rewrite_stmt, substitute, substitute_stmt, walk_stmt
 
 
@@ -56,6 +66,8 @@ class Builder:
 
     def _nest(self, analysis: Analysis, placed: Placed) -> Stmt:
         """The loops of one stage with everything computed inside them."""
+        if isinstance(placed.stage.op, ScanOp):
+            return self._scan(analysis, placed, placed.stage.op)
         block, slots, stored = self._template(analysis, placed)
         inner = self._inner(analysis, placed, after=False)
         behind = self._inner(analysis, placed, after=True)
@@ -70,6 +82,21 @@ class Builder:
                 made_from,
             )
         return found[0]
+
+    def _scan(self, analysis: Analysis, placed: Placed, op: ScanOp) -> Stmt:
+        """The first steps of a scan and the loop over the others, in which its stages stand."""
+        (loop,) = placed.nest.loops
+        children = analysis.attached(placed, loop.var)
+        made_from = (placed, *placed.stage.buffers, *(s for c in children for s in (c, self._nest(analysis, c))))
+        key = tuple(id(m) for m in made_from)
+        if key not in self._nests:
+            body = seq(*[self._nest(analysis, c) for c in children])
+            for child in reversed(children):
+                if analysis.state.scan_of(child.stage.key) is None:
+                    body = _allocate(child.stage, body)
+            firsts = scan_init_nests(op, placed.stage.buffers, lambda t: _stored(analysis.state, t))
+            self._nests[key] = (seq(*firsts, _loop(loop, body)), made_from)
+        return self._nests[key][0]
 
     def _inner(self, analysis: Analysis, placed: Placed, *, after: bool) -> dict[int, list[tuple[Placed, Stmt]]]:
         """By the id of the loop variable: the stages at the start (or the end) of its iterations and their nests."""
@@ -131,7 +158,14 @@ class Builder:
         storage: dict[int, Storage] = {}
         alive: list[object] = [op]
         slots: list[tuple[IterVar, Expr]] = []
+        for tensor in (*placed.stage.outputs, *(r.tensor for r in placed.body.reads)):
+            scan = state.scan_of(tensor)
+            if scan is not None and isinstance(scan.op, ScanOp):
+                storage[id(tensor)] = Storage(scan_buffers(scan.op, scan.buffers)[id(tensor)], None)
+                alive += [tensor, storage[id(tensor)].buffer]
         for stage in touched:
+            if state.scan_of(stage.key) is not None:
+                continue
             turn: Var | None = None
             if stage.double is not None:
                 loop = analysis.of(stage).path[-1][1].var
@@ -297,6 +331,8 @@ def _stored(state: State, tensor: Buffer) -> Buffer:
 def _producers(state: State, placed: Placed) -> list[Stage]:
     found: dict[int, Stage] = {}
     for read in placed.body.reads:
+        if state.is_state(read.tensor):
+            continue
         producer = state.stage_of(read.tensor)
         found.setdefault(id(producer), producer)
     return list(found.values())

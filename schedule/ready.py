@@ -21,7 +21,7 @@ from schedule.state import AtLoop, Loop, Stage
 from tensorir.arith import Analyzer
 from tensorir.buffer import Range
 from tensorir.expr import Const, Expr, Var, const, less_equal
-from tensorir.te import ComputeOp, PlaceholderOp, Tensor
+from tensorir.te import ComputeOp, PlaceholderOp, ScanOp, Tensor
 
 if TYPE_CHECKING:
     from schedule.analysis import Analysis, Placed
@@ -99,7 +99,7 @@ def made_in(placed: Placed, still: tuple[Loop, ...]) -> tuple[Range, ...] | None
     ids = {id(v) for v in fixed}
     if any(loop.kind == "reduce" and id(loop.var) in ids for loop in placed.nest.loops):
         return None
-    if any(id(loop.var) not in ids for _, loop in placed.path):
+    if any(id(loop.var) not in ids for _, loop in placed.path) or isinstance(placed.stage.op, ScanOp):
         return None
     exact: dict[Var, bool] = {}
     ranges = axis_ranges(placed.nest, fixed, exact)
@@ -128,6 +128,8 @@ def check_order(analysis: Analysis) -> tuple[Placed, ...]:
     needs: dict[int, set[int]] = {id(p.stage): set() for p in roots}
     for user in analysis.placed:
         for tensor in _tensors_read(user):
+            if analysis.state.is_state(tensor):
+                continue
             maker = analysis.find(analysis.state.stage_of(tensor))
             if maker is None:
                 continue

@@ -12,6 +12,7 @@ Each primitive is checked against the whole program when it is called; a call th
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import inspect
 import os
@@ -23,7 +24,7 @@ from schedule.edit import PRIMITIVES, Edit
 from schedule.error import Refusal, ScheduleError, excerpt
 from schedule.intrinsic import TensorIntrinsic
 from schedule.program import Builder
-from schedule.state import Call, Loop, Stage, State, new_stage
+from schedule.state import AtLoop, Call, Loop, Stage, State, new_stage
 from schedule.verify import Runner, verify, verify_now
 from tensorir.expr import IterVar, Var
 from tensorir.html import func_html
@@ -35,11 +36,14 @@ from tensorir.te import (
     ExternOp,
     Operation,
     PlaceholderOp,
+    ScanOp,
     Tensor,
     ThreadAxis,
     collect_operations,
     input_tensors,
     output_tensors,
+    require_steps_in_scans,
+    scan_stages,
 )
 
 Reference = Tensor | Operation | str
@@ -139,7 +143,10 @@ class Schedule:
         self._names: dict[Var, str] = {}
         self._taken: set[str] = {"s", "te", "nt"}
         self._state = _initial_state(tensors)
-        self._analysis = self.analyser.analyse(self._state)
+        try:
+            self._analysis = self.analyser.analyse(self._state)
+        except Refusal as refusal:  # only the places of the steps of a scan are given from the start
+            raise ScheduleError(f"create_schedule(): {refusal.what}", notes=refusal.notes, help=refusal.help) from None
         self._calls: tuple[str, ...] = ()
         self._past: list[tuple[State, Analysis, tuple[str, ...]]] = []
         self._printed: Func | None = None
@@ -457,8 +464,16 @@ def _output_tensors(outputs: Any) -> tuple[Tensor, ...]:
 
 def _initial_state(outputs: tuple[Tensor, ...]) -> State:
     operations = collect_operations(outputs)
+    require_steps_in_scans(operations)
     known = [*outputs, *(t for op in operations for t in input_tensors(op))]
-    state = State(())
+    state = State((), scans=any(isinstance(op, ScanOp) for op in operations))
+    places: dict[int, AtLoop] = {}
+    steps: dict[int, tuple[tuple[Tensor, ...], Var]] = {}
+    for op in operations:
+        if isinstance(op, ScanOp):
+            steps[id(op)] = made = output_tensors(op, known), Var(op.steps.name, op.steps.var.dtype)
+            for stage_op in scan_stages(op):
+                places[id(stage_op)] = AtLoop(made[0][0], made[1], Call(f"scan {op.name}", op.origins))
     for op in operations:
         if isinstance(op, PlaceholderOp):
             tensors = _distinct(t for t in known if t.op is op)
@@ -467,9 +482,13 @@ def _initial_state(outputs: tuple[Tensor, ...]) -> State:
         roots: tuple[Var, ...] = ()
         if isinstance(op, ComputeOp):
             roots = tuple(Var(a.name, a.var.dtype) for a in (*op.axes, *op.reduce_axes))
+        if isinstance(op, ScanOp):
+            tensors, root = steps[id(op)]
+            roots = (root,)
         is_output = any(t is o for t in tensors for o in outputs)
         stage = new_stage(state.unused_name(op.name), op, tensors, roots, is_output)
-        state = State((*state.stages, stage))
+        stage = dataclasses.replace(stage, place=places.get(id(op), stage.place))
+        state = dataclasses.replace(state, stages=(*state.stages, stage))
     return state
 
 

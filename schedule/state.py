@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensorir.buffer import Buffer
 from tensorir.expr import Expr, IterVar, Reduce, Var
 from tensorir.origin import Origin
-from tensorir.te import ComputeOp, Operation, Tensor, ThreadAxis
+from tensorir.te import ComputeOp, Operation, ScanOp, Tensor, ThreadAxis
 
 if TYPE_CHECKING:
     from schedule.intrinsic import TensorIntrinsic
@@ -178,7 +178,9 @@ class Stage:
 
     @property
     def axes(self) -> tuple[IterVar, ...]:
-        """The spatial and then the reduce axes of the operation; none for an input or an extern."""
+        """The spatial and then the reduce axes of the operation, the steps of a scan; none of an input or extern."""
+        if isinstance(self.op, ScanOp):
+            return (self.op.steps,)
         return (*self.op.axes, *self.op.reduce_axes) if isinstance(self.op, ComputeOp) else ()
 
     @property
@@ -190,10 +192,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """All stages, producers before consumers. `reassociated` lists the calls that changed the order of a reduction."""
+    """All stages, producers before consumers. `reassociated` lists the calls that changed the order of a reduction,
+    `scans` says whether there are scans."""
 
     stages: tuple[Stage, ...]
     reassociated: tuple[Call, ...] = ()
+    scans: bool = False
 
     def stage_of(self, tensor: Buffer) -> Stage:
         """The stage that makes `tensor`."""
@@ -201,6 +205,19 @@ class State:
             if any(t is tensor for t in stage.outputs):
                 return stage
         raise KeyError(tensor.name)
+
+    def scan_of(self, tensor: Buffer) -> Stage | None:
+        """The scan that stores a tensor as its state or its update."""
+        for stage in self.stages if self.scans else ():
+            if isinstance(stage.op, ScanOp) and any(tensor is t for t in (*stage.op.state, *stage.op.update)):
+                return stage
+        return None
+
+    def is_state(self, tensor: Buffer) -> bool:
+        """Whether a tensor stands for the earlier steps of a scan."""
+        if not self.scans:
+            return False
+        return any(isinstance(s.op, ScanOp) and any(tensor is t for t in s.op.state) for s in self.stages)
 
     def with_stage(self, old: Stage, new: Stage) -> State:
         """The state with one record replaced."""

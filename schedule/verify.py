@@ -19,7 +19,7 @@ from tensorir.expr import Const, Expr, Load, Var, const
 from tensorir.interpreter import interpret
 from tensorir.layout import Layout
 from tensorir.stmt import Block, For, Func, Seq, Stmt
-from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor, compute, create_func
+from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, ScanOp, Tensor, compute, create_func
 from tensorir.verify import verify as verify_ir
 from tensorir.visit import sub_stmts, substitute, walk_expr, walk_exprs
 
@@ -217,9 +217,9 @@ def _evaluate_point(
     point: Any = compute((1,), lambda z: tensor(*[const(i) for i in index]), name="point")
     alone = type(schedule)(point)
     views = [v for v in alone.stages if isinstance(v.op, ComputeOp) and v.tensor is not point]
-    if any(isinstance(v.op, ExternOp) for v in alone.stages):
+    if any(isinstance(v.op, (ExternOp, ScanOp)) for v in alone.stages):
         raise ScheduleError(
-            f"verify(): {tensor.name} depends on an extern, so single points cannot be evaluated",
+            f"verify(): {tensor.name} depends on an extern or a scan, so single points cannot be evaluated",
             help="verify a smaller shape",
         )
     for view in reversed(views):

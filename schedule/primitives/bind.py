@@ -6,6 +6,7 @@ import dataclasses
 
 from schedule.edit import Edit, LoopReference, primitive
 from schedule.primitives.parallel import require_free
+from schedule.primitives.split import require_no_scan
 from schedule.replay import constant
 from schedule.state import Annotate, Loop
 from tensorir.te import ThreadAxis
@@ -26,6 +27,7 @@ def bind(edit: Edit, loop: LoopReference, thread: ThreadAxis | str) -> None:
     axis = thread if isinstance(thread, ThreadAxis) else ThreadAxis(str(thread))
     tag = axis.tag
 
+    require_no_scan(edit, chosen)
     if chosen.kind == "reduce":
         _require_combinable(edit, chosen, tag)
     require_free(edit, chosen)

@@ -11,7 +11,7 @@ from schedule.primitives.set_scope import require_scope
 from schedule.state import Stage, new_stage
 from tensorir.expr import Expr, IterVar, Load, Var, const
 from tensorir.origin import python_origin
-from tensorir.te import ComputeOp, ExternOp, Tensor
+from tensorir.te import ComputeOp, ExternOp, ScanOp, Tensor
 
 
 @primitive
@@ -33,7 +33,8 @@ def cache_read(edit: Edit, scope: str = "local", readers: Any = None) -> Tensor:
     edit.require(len(stage.outputs) == 1, f"{stage.name} has {len(stage.outputs)} outputs; cache_read takes one tensor")
     for reader in chosen:
         edit.require(
-            not isinstance(reader.op, ExternOp), f"{reader.name} is an extern and reads the whole of {stage.name}",
+            not isinstance(reader.op, (ExternOp, ScanOp)),
+            f"{reader.name} is no compute and reads the whole of {stage.name}",
             help="name the readers that are computes",
         )  # fmt: skip
 
@@ -59,7 +60,7 @@ def _readers(edit: Edit, source: Tensor, readers: Any) -> list[Stage]:
     """The reader stages in program order."""
     reading = [s for s in edit.state.stages if any(r.tensor is source for r in own_reads(s.op))]
     if readers is None:
-        chosen = [s for s in reading if not isinstance(s.op, ExternOp)]
+        chosen = [s for s in reading if not isinstance(s.op, (ExternOp, ScanOp))]
     else:
         items = readers if isinstance(readers, (tuple, list)) else (readers,)
         wanted = [edit.schedule.find_stage(r) for r in items]

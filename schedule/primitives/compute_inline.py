@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schedule.edit import Edit, primitive
 from schedule.state import Inlined
-from tensorir.te import ComputeOp, ExternOp
+from tensorir.te import ComputeOp, ExternOp, ScanOp
 
 
 @primitive
@@ -37,9 +37,10 @@ def compute_inline(edit: Edit) -> None:
         )
     outputs = {id(t) for t in stage.outputs}
     for other in edit.state.stages:
-        if isinstance(other.op, ExternOp) and any(id(t) in outputs for t in other.op.inputs):
+        if isinstance(other.op, (ExternOp, ScanOp)) and any(id(t) in outputs for t in other.op.inputs):
+            kind = "extern" if isinstance(other.op, ExternOp) else "scan"
             edit.fail(
-                f"the extern {other.name} reads {stage.name} as a whole tensor", help=f"leave {stage.name} at root"
+                f"the {kind} {other.name} reads {stage.name} as a whole tensor", help=f"leave {stage.name} at root"
             )
 
     edit.replace(place=Inlined(edit.call))

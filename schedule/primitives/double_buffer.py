@@ -31,6 +31,7 @@ def double_buffer(edit: Edit) -> None:
 
     edit.require(isinstance(stage.op, ComputeOp), f"{stage.name} is not a compute: there is nothing to fill ahead")
     edit.require(not stage.is_output, f"{stage.name} is an output of the program: there is one of it")
+    edit.require(edit.state.scan_of(stage.key) is None, f"{stage.name} makes the steps of a scan: there is one of it")
     edit.require(stage.double is None, f"{stage.name} has two copies already")
     edit.require(
         not any(isinstance(b, AlignedBuffer) for b in stage.buffers), f"the storage of {stage.name} is aligned already",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from schedule.edit import Edit, LoopReference, primitive
+from schedule.primitives.split import require_no_scan
 from schedule.state import Annotate, Loop
 
 
@@ -26,6 +27,7 @@ def parallel(edit: Edit, loop: LoopReference) -> None:
 
 def require_spatial(edit: Edit, loop: Loop, word: str) -> None:
     """Iterations of a reduce loop add to the same elements and so depend on each other."""
+    require_no_scan(edit, loop)
     edit.require(
         loop.kind == "spatial",
         f"{loop.name} is a reduce loop: its iterations update the same elements of {edit.stage.name}", loop,

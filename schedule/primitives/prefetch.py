@@ -7,6 +7,7 @@ from typing import Any
 from schedule.edit import Edit, LoopReference, primitive
 from schedule.primitives.split import require_positive
 from schedule.state import Prefetch
+from tensorir.te import ScanOp
 
 
 @primitive
@@ -29,7 +30,7 @@ def prefetch(edit: Edit, tensor: Any, loop: LoopReference, distance: int) -> Non
     count = require_positive(edit, chosen, "distance", distance)
     body = edit.analysis.of(edit.stage).body
     read = next((r.tensor for r in body.reads if any(r.tensor is t for t in source.outputs)), None)
-    if read is None or not read.shape:
+    if isinstance(edit.stage.op, ScanOp) or read is None or not read.shape:
         edit.fail(f"{edit.stage.name} does not read {source.name} element by element", chosen)
 
     edit.step(Prefetch(chosen.var, read, count, edit.call))

@@ -72,7 +72,16 @@ def require_positive_count(edit: Edit, word: str, value: Any) -> int:
 
 def require_unannotated(edit: Edit, loop: Loop, verb: str) -> None:
     """A loop that was made parallel, vectorized, unrolled or bound keeps its shape."""
+    require_no_scan(edit, loop)
     edit.require(
         loop.annotation == "serial", f"{loop.name} is {loop.annotation} already", loop,
         help=f"{verb} it first, then annotate the loops that come out",
+    )  # fmt: skip
+
+
+def require_no_scan(edit: Edit, loop: Loop) -> None:
+    """The steps of a scan run one after the other, as they are."""
+    edit.require(
+        loop.kind != "scan", f"{loop.name} is the loop over the steps of {edit.stage.name}: each reads those before it",
+        loop, help="schedule the stages of a step: their loops are free",
     )  # fmt: skip

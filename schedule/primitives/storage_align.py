@@ -72,6 +72,9 @@ def axis_number(edit: Edit, axis: LoopReference | int) -> int:
 def require_internal(edit: Edit, word: str) -> None:
     """The caller's tensors have the shape that they were declared with."""
     stage = edit.stage
+    scan = edit.state.scan_of(stage.key)
+    if scan is not None:
+        edit.fail(f"{stage.name} makes the steps of {scan.name} and is stored there", help="use a copy of it")
     edit.require(
         not stage.is_output, f"{stage.name} is an output of the program and cannot be {word}",
         help=f"call s.cache_write({stage.name}, ...) and use the copy",

@@ -10,7 +10,7 @@ from schedule.state import Reorder, Split
 from tensorir.buffer import Buffer
 from tensorir.expr import Const, IterVar, Reduce, Var, as_expr, const, if_then_else, less, logical_and
 from tensorir.layout import Layout
-from tensorir.te import ComputeOp, ExternOp
+from tensorir.te import ComputeOp, ExternOp, ScanOp
 
 
 @primitive
@@ -81,9 +81,12 @@ def _require_no_extern(edit: Edit) -> None:
     stage = edit.stage
     outputs = {id(t) for t in stage.outputs}
     for other in edit.state.stages:
-        if isinstance(other.op, ExternOp) and (other is stage or any(id(t) in outputs for t in other.op.inputs)):
+        if not isinstance(other.op, (ExternOp, ScanOp)):
+            continue
+        if other is stage or any(id(t) in outputs for t in other.op.inputs):
+            kind = "extern" if isinstance(other.op, ExternOp) else "scan"
             edit.fail(
-                f"the extern {other.name} works on {stage.name} as a plain tensor",
+                f"the {kind} {other.name} works on {stage.name} as a plain tensor",
                 help="put a copy between them: a compute that returns the same elements",
             )
 
