@@ -364,7 +364,7 @@ class Executable:
                     case Launch():
                         hosts = self._calls.hosts[i.kernel]
                         extra = [Pointer(host_at[i.kernel] + n) for n in range(len(hosts))]
-                        symbol = plan.kernels[i.kernel].group.kernel.symbol
+                        symbol = self._calls.symbols[i.kernel]
                         pointers = tuple([*map(pointer, i.slots), *extra])
                         made.append(CallKernel(symbol, pointers, tuple(names.index(d) for d in i.dims)))
                     case Fill():
@@ -384,7 +384,7 @@ class Executable:
 
         if self.entry_object is None:
             self._compile_entry(steps(plan.instructions))
-        imports = {k.group.kernel.symbol: self._calls.library.address(k.group.kernel.symbol) for k in plan.kernels}
+        imports = {symbol: self._calls.library.address(symbol) for symbol in self._calls.symbols}
         assert self.entry_object is not None
         self._library = load(self.entry_object, imports=imports)
         self._entry = _PROTOTYPE(self._library.address(ENTRY))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphir.groups import GraphKernel
-from graphir.stored import abi_of
-from targets.build import load_objects
+from graphir.stored import StoredKernel, abi_of
+from targets.build import CompiledKernel, load_objects
 from targets.externs import HostFunction
 from targets.llvm.runtime import KernelError, NativeFunction, Status
 from tensorir.interpreter import interpret
@@ -24,20 +24,22 @@ class KernelCalls:
         self.hosts: list[list[HostFunction]] = []
         self.functions: list[NativeFunction | None] = []
         self.library: Any = None
-        native = [k for k in kernels if hasattr(k.group.kernel, "object")]
+        compiled = [k.group.kernel for k in kernels]
+        native = [k for k in compiled if isinstance(k, (CompiledKernel, StoredKernel))]
         self.is_native = len(native) == len(kernels)
+        self.symbols = [k.symbol for k in native] if self.is_native else []
         if native:
-            self.library = load_objects([k.group.kernel.object for k in native])
-        for k in kernels:
+            self.library = load_objects([k.object for k in native])
+        for k, kernel in zip(kernels, compiled):
             self.functions.append(None)
             self.hosts.append([])
-            if not hasattr(k.group.kernel, "object"):
+            if not isinstance(kernel, (CompiledKernel, StoredKernel)):
                 continue
-            abi = abi_of(k.group.kernel)
+            abi = abi_of(kernel)
             self.hosts[-1] = [HostFunction(e) for e in abi.externs]
             self.functions[-1] = NativeFunction(
                 self.library,
-                k.group.kernel.symbol,
+                kernel.symbol,
                 data=abi.buffers + len(abi.externs),
                 dims=abi.sizes,
                 threads=threads,

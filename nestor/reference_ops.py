@@ -57,7 +57,7 @@ class GlobalMaxPool(OpRun):
 class MaxPool(_MaxPool):
     """With ceil_mode no window starts in the padding behind the operand; two outputs are left to the evaluator."""
 
-    def _run(
+    def _run(  # type: ignore[override]  # its base class overrides the same way
         self,
         x: np.ndarray,
         auto_pad: str | None = None,

@@ -1,10 +1,10 @@
 """`s.explain_bounds()`: what each attached stage computes, who asks for it, and what memory that takes.
 
-    B, at loop i_o of C:
-      i: i_o * 8 .. +12 of 0 .. +40
-        C reads B[i] on i_o * 8 .. +8
-        C reads B[i + 4] on i_o * 8 + 4 .. +8
-      allocated float32[12], declared float32[40]
+B, at loop i_o of C:
+  i: i_o * 8 .. +12 of 0 .. +40
+    C reads B[i] on i_o * 8 .. +8
+    C reads B[i + 4] on i_o * 8 + 4 .. +8
+  allocated float32[12], declared float32[40]
 """
 
 from __future__ import annotations

@@ -330,7 +330,7 @@ def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGrou
     return best
 
 
-def _operations(spec: GroupSpec, target: Target) -> list[Operation]:
+def _operations(spec: GroupSpec, target: Target) -> tuple[Operation, ...]:
     return collect_operations(compose(spec, target).outputs)
 
 

@@ -17,7 +17,7 @@ allows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tensorir import dtypes
@@ -247,7 +247,7 @@ def _expand(
 def _identities(block: Block, combiner: _Combiner) -> list[Expr]:
     if block.init is not None:
         return [s.value for s in walk_stmt(block.init) if isinstance(s, Store)]
-    found = []
+    found: list[Expr] = []
     for result in combiner.results:
         value = _IDENTITY.get(type(result))
         if value is None:
@@ -259,7 +259,7 @@ def _identities(block: Block, combiner: _Combiner) -> list[Expr]:
     return found
 
 
-_IDENTITY = {
+_IDENTITY: dict[type[Expr], Callable[[Expr], Expr]] = {
     Add: lambda e: const(0, e.dtype), Mul: lambda e: const(1, e.dtype),
     Min: lambda e: const(float("inf") if e.dtype.is_float else e.dtype.max_value, e.dtype),
     Max: lambda e: const(float("-inf") if e.dtype.is_float else e.dtype.min_value, e.dtype),

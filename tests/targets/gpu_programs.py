@@ -206,9 +206,7 @@ def conv2d(size: int = 9, channels: int = 3, filters: int = 5) -> Program:
     zero = te.const(0.0)
     padded = te.compute(
         (channels, size + 2, size + 2),
-        lambda ch, i, j: te.if_then_else(
-            te.all(i >= 1, i <= size, j >= 1, j <= size), x[ch, i - 1, j - 1], zero
-        ),
+        lambda ch, i, j: te.if_then_else(te.all(i >= 1, i <= size, j >= 1, j <= size), x[ch, i - 1, j - 1], zero),
         name="padded",
     )
     out = te.compute(
@@ -241,9 +239,7 @@ def prefix_sum(n: int = 37, threads: int = 8) -> Program:
     """Each element sums what is before it; one thread an element."""
     x = te.placeholder((3, n), "int32", name="X")
     k = te.reduce_axis(n, "k")
-    out = te.compute(
-        (3, n), lambda i, j: te.sum(te.select(k <= j, x[i, k], te.const(0, "int32")), axis=k), name="out"
-    )
+    out = te.compute((3, n), lambda i, j: te.sum(te.select(k <= j, x[i, k], te.const(0, "int32")), axis=k), name="out")
     s = create_schedule(out)
     i, j = s[out].axis
     outer, inner = s[out].split(j, factor=threads)

@@ -140,7 +140,7 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
     points = (_product(window.result),) if pointwise else window.result
 
     def element(n: Expr, o: Expr, *rest: Expr) -> Expr:
-        point, oi = rest[:-1], rest[-1]
+        point, oi = list(rest[:-1]), rest[-1]
         if pointwise:
             point = _unflatten(point[0], window.result)
         places, where = _places(window, point, taps, extents)

@@ -39,8 +39,8 @@ def _parse(equation: str, tensors: tuple[Tensor, ...]) -> tuple[list[list[str]],
     if arrow:
         before, dots, after = right.partition("...")
         return operands, [*before, *(batch if dots else []), *after]
-    letters = [c for axes in operands for c in axes if not c.startswith("...")]
-    return operands, [*batch, *sorted(c for c in set(letters) if letters.count(c) == 1)]
+    named = [c for axes in operands for c in axes if not c.startswith("...")]
+    return operands, [*batch, *sorted(c for c in set(named) if named.count(c) == 1)]
 
 
 @op("einsum", onnx=[Onnx("Einsum", 12, {"equation": attribute("equation")})])

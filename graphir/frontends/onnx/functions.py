@@ -30,7 +30,7 @@ def has_schema_function(op_type: str, opset: int, domain: str) -> bool:
     import onnx
 
     try:
-        schema = onnx.defs.get_schema(op_type, opset, domain)
+        schema: Any = onnx.defs.get_schema(op_type, opset, domain)
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
@@ -43,7 +43,7 @@ def schema_function(
     import onnx
 
     try:
-        schema = onnx.defs.get_schema(node.op_type, opset, domain)
+        schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)
     except onnx.defs.SchemaError:
         return None
     made = onnx.FunctionProto()

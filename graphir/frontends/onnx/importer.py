@@ -212,7 +212,9 @@ class _Importer:
         functions: Mapping[FunctionKey, onnx.FunctionProto] | None = None,
     ) -> None:
         self.opsets = opsets
-        self.functions = parent.functions if parent is not None else dict(functions or {})
+        self.functions: dict[FunctionKey, onnx.FunctionProto] = dict(functions or {})
+        if parent is not None:
+            self.functions = parent.functions
         self.builder = builder
         self.parent = parent
         self.scope: dict[str, Any] = {}
