@@ -13,6 +13,7 @@ import pytest
 from schedule import Schedule, create_schedule
 from targets.build import build, resolve
 from tensorir import te
+from tensorir.expr import Const
 from tensorir.interpreter import interpret
 from tensorir.passes.pipeline import lower
 from tensorir.stmt import Allocate
@@ -100,7 +101,7 @@ def test_the_size_of_a_large_stage_does_not_wrap() -> None:
     func = lower(create_schedule(c).func(), TARGET, check=True)
     [alloc] = [x for x in walk_stmt(func.body) if isinstance(x, Allocate)]
     [size] = alloc.buffer.shape
-    assert size.value == 1 << 30 and size.value * alloc.buffer.dtype.nbytes == 1 << 32
+    assert isinstance(size, Const) and size.value == 1 << 30 and size.value * alloc.buffer.dtype.nbytes == 1 << 32
 
 
 @pytest.mark.parametrize(("n", "inner", "outer"), [(48, 10, 32), (1, 10, 7), (70, 7, 32), (33, 3, 10)])
@@ -219,7 +220,8 @@ def test_bfloat16_is_widened_by_value_in_lets_and_products() -> None:
     s[m].vectorize("j")
     rng = np.random.default_rng(5)
     x, y = (rng.integers(-8, 9, shape).astype(ml_dtypes.bfloat16) for shape in ((3, 80), (80, 8)))
-    check(s, {"P": x, "Q": y}, x.astype(np.float32) @ y.astype(np.float32))  # whole numbers: every order gives these bits
+    product = x.astype(np.float32) @ y.astype(np.float32)  # of whole numbers: every order gives these bits
+    check(s, {"P": x, "Q": y}, product)
 
 
 def test_a_0d_tensor_is_used_as_a_scalar() -> None:
