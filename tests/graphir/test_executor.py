@@ -148,7 +148,6 @@ def test_options_that_do_not_exist() -> None:
         ({"precision": "fp8"}, "precision is 'fp8'"),
         ({"threads": 0}, "threads is 0"),
         ({"target": "lvm"}, "unknown target 'lvm'"),
-        ({"target": "cuda"}, "no backend"),
     ]:
         with pytest.raises(UserError) as caught:
             nt.compile(g, **options)
