@@ -17,8 +17,9 @@ from schedule.ready import check_order, ready_domain
 from schedule.region import Domain, required_domain, tensor_domain
 from schedule.replay import Extent, Nest, replay
 from schedule.state import AtLoop, AtRoot, Inlined, Loop, Stage, State
+from schedule.threads import idle_threads
 from tensorir.arith import Analyzer
-from tensorir.expr import Const, Expr, Var, const, less, less_equal, logical_and
+from tensorir.expr import Const, Expr, Var, const, equal, less, less_equal, logical_and
 from tensorir.te import PlaceholderOp, ScanOp
 
 
@@ -192,6 +193,8 @@ def _place(
                 (less_equal(axis.begin, binding), axis.kind),
                 (less(binding, axis.begin + axis.extent), axis.kind),
             ]
+    # Threads that share the storage and have no part in the loops of the stage would all do the same: the first does.
+    conditions += [(equal(loop.var, 0), "spatial") for loop in idle_threads(stage, path, nest)]
     kept: list[tuple[Expr, str]] = []
     for condition, kind in conditions:
         condition = analyzer.simplify(condition)

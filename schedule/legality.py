@@ -12,6 +12,7 @@ from schedule.bodies import Body
 from schedule.error import Refusal
 from schedule.intrinsic import match
 from schedule.state import Annotate, AtLoop, AtRoot, Call, Decompose, Inlined, Loop, Prefetch, Stage, State, Unit
+from schedule.threads import check_threads
 
 if TYPE_CHECKING:
     from schedule.analysis import Analysis, Placed
@@ -178,6 +179,7 @@ def check_nests(analysis: Analysis) -> None:
                     help=f"attach {stage.name} to a loop outside {loop.name}",
                 )  # fmt: skip
         _check_kinds(placed)
+        check_threads(placed)
         _check_units(placed)
         _check_steps(analysis, placed)
         if nest.init_before is not None:

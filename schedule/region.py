@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from schedule.replay import axis_ranges, ceildiv, constant
 from schedule.state import Loop, Stage
-from tensorir.arith import Analyzer
-from tensorir.arith.canonical import QUOTIENT, VAR, Atom, Linear
+from schedule.threads import shares_over
+from tensorir.arith import Analyzer, regions
 from tensorir.buffer import Range
-from tensorir.dtypes import INDEX
-from tensorir.expr import Expr, IterVar, Var, const, equal, floordiv, floormod, less_equal, maximum, minimum
-from tensorir.visit import free_vars, substitute
+from tensorir.expr import Const, Expr, IterVar, Load, Var, const, less_equal
+from tensorir.visit import free_vars, substitute, walk_expr
 
 if TYPE_CHECKING:
     from schedule.analysis import Placed
@@ -37,7 +36,7 @@ def required_domain(
     analyzer = Analyzer()
     for _, loop in path:
         analyzer.bind(loop.var, const(0), loop.extent)
-    fixed = [loop.var for _, loop in path if not _shares_over(stage, loop)]
+    fixed = [loop.var for _, loop in path if not shares_over(stage, loop)]
     rank = len(stage.outputs[0].shape)
     ranges: list[Range | None] | None = None
     for user in users:
@@ -60,12 +59,6 @@ def required_domain(
         domain.append((begin, extent))
         may_leave.append(leaves)
     return tuple(domain), tuple(may_leave)
-
-
-def _shares_over(stage: Stage, loop: Loop) -> bool:
-    """Whether the iterations of a loop are threads that share the storage of `stage`: all they read is computed."""
-    tag = "" if loop.thread is None else loop.thread.tag
-    return tag.startswith(("threadIdx", "vthread")) and any(b.scope == "shared" for b in stage.buffers)
 
 
 def read_ranges(
@@ -144,75 +137,22 @@ def _is_usable(found: Range, fixed: list[Var], axis: IterVar, analyzer: Analyzer
 
 
 def index_range(index: Expr, env: dict[Var, Range], analyzer: Analyzer) -> Range | None:
-    """The values of `index` while the variables of `env` run over their ranges; None where nothing is known."""
-    found = _form_range(analyzer.linear(index), env, analyzer)
-    return None if found is None else Range(analyzer.simplify(found[0]), analyzer.simplify(found[1]))
-
-
-def _form_range(form: Linear, env: dict[Var, Range], analyzer: Analyzer) -> tuple[Expr, Expr] | None:
-    view = analyzer.view(form)
-    begin: Expr = const(view.const)
-    extent: Expr = const(1)
-    for atom, k in view.terms.items():
-        part = _atom_range(atom, env, analyzer)
-        if part is None:
-            return None
-        begin, extent = _add_scaled(begin, extent, part, k)
-    for item, k in view.remainders:
-        inner = _form_range(item.value, env, analyzer)
-        if inner is None:
-            return None
-        divisor = const(item.divisor) if isinstance(item.divisor, int) else analyzer.emit(item.divisor, INDEX)
-        part = _remainder_range(inner, divisor, analyzer)
-        begin, extent = _add_scaled(begin, extent, part, k)
-    return begin, extent
-
-
-def _add_scaled(begin: Expr, extent: Expr, part: tuple[Expr, Expr], k: int) -> tuple[Expr, Expr]:
-    low, size = part
-    start = low if k > 0 else low + size - 1
-    return begin + start * k, extent + (size - 1) * abs(k)
-
-
-def _atom_range(atom: Atom, env: dict[Var, Range], analyzer: Analyzer) -> tuple[Expr, Expr] | None:
-    if not any(v in env for v in atom.variables):
-        return (analyzer.emit(analyzer.of(atom), INDEX), const(1)) if not atom.data else None
-    if atom.kind == VAR:
-        found = env[atom.args[0]]
-        return found.begin, found.extent
-    if atom.kind == QUOTIENT and not atom.args[1].terms:
-        inner = _form_range(atom.args[0], env, analyzer)
-        if inner is None:
-            return None
-        low, size = inner
-        divisor = atom.args[1].const
-        if analyzer.prove(equal(floormod(low, divisor), 0)):
-            return floordiv(low, divisor), floordiv(size + (divisor - 1), divisor)
-        if constant(analyzer.simplify(size)) == 1:
-            return floordiv(low, divisor), const(1)
-        return floordiv(low, divisor), floordiv(size + (divisor - 2), divisor) + 1
-    return None
-
-
-def _remainder_range(inner: tuple[Expr, Expr], divisor: Expr, analyzer: Analyzer) -> tuple[Expr, Expr]:
-    low, size = inner
-    first = floormod(low, divisor)
-    if constant(analyzer.simplify(size)) == 1:
-        return first, size
-    if analyzer.prove(less_equal(first + size, divisor)):
-        return first, size
-    return const(0), divisor
+    """The values of `index` while the variables of `env` run over their ranges; None where nothing is known, as of an
+    index in memory. An extent that depends on loops is the largest that it can be, so that loops have constant extents."""
+    if any(isinstance(e, Load) for e in walk_expr(index)):
+        return None
+    found = regions.index_range(index, {v: (r.begin, r.extent) for v, r in env.items()}, analyzer)
+    return None if found is None else _constant_extent(found, analyzer)
 
 
 def union_ranges(a: Range, b: Range, analyzer: Analyzer) -> Range:
     """The hull of two ranges."""
-    begin = _least(a.begin, b.begin, analyzer)
-    shift_a, shift_b = analyzer.simplify(a.begin - begin), analyzer.simplify(b.begin - begin)
-    extent = maximum(shift_a + a.extent, shift_b + b.extent)
-    return Range(begin, analyzer.simplify(extent))
+    found = regions.union_ranges([(a.begin, a.extent), (b.begin, b.extent)], analyzer)
+    assert found is not None
+    return _constant_extent(found, analyzer)
 
 
-def _least(a: Expr, b: Expr, analyzer: Analyzer) -> Expr:
-    if analyzer.prove(less_equal(a, b)):
-        return a
-    return b if analyzer.prove(less_equal(b, a)) else analyzer.simplify(minimum(a, b))
+def _constant_extent(found: tuple[Expr, Expr], analyzer: Analyzer) -> Range:
+    begin, extent = analyzer.simplify(found[0]), analyzer.simplify(found[1])
+    most = None if isinstance(extent, Const) else analyzer.bounds(extent).hi
+    return Range(begin, extent if most is None else const(most))
