@@ -88,7 +88,61 @@ def _define(rank: int) -> tuple[Op, Op]:
 
         return te.compute(summed.shape, mean, name=avg_name)
 
+    def lp_pool(
+        data: Tensor, /, *, kernel: tuple[int, ...], strides: tuple[int, ...] = (), padding: tuple[int, ...] = (),
+        dilations: tuple[int, ...] = (), ceil_mode: bool = False, auto_pad: str = "NOTSET", p: int = 2,
+    ) -> Tensor:  # fmt: skip
+        attrs = {"strides": strides, "padding": padding, "dilations": dilations}
+        window = _window(lp_name, data, kernel, {**attrs, "ceil_mode": ceil_mode, "auto_pad": auto_pad})
+        taps = _taps(window)
+
+        def power(x: Expr) -> Expr:
+            return x * x if p == 2 else te.abs(x) if p == 1 else te.power(te.abs(x), const(float(p), x.dtype))
+
+        def total(n: Expr, c: Expr, *point: Expr) -> Expr:
+            spatial, where = _places(window, data, point, taps)
+            return te.sum(power(data(n, c, *spatial)), axis=taps, where=te.logical_and(*where) if where else None)
+
+        summed = te.compute((*data.shape[:2], *window.result), total, name=f"{lp_name}_sum")
+
+        def root(*i: Expr) -> Expr:
+            x = summed(*i)
+            return te.sqrt(x) if p == 2 else x if p == 1 else te.power(x, const(1 / p, x.dtype))
+
+        return te.compute(summed.shape, root, name=lp_name)
+
+    def max_pool_places(
+        data: Tensor, /, *, kernel: tuple[int, ...], strides: tuple[int, ...] = (), padding: tuple[int, ...] = (),
+        dilations: tuple[int, ...] = (), ceil_mode: bool = False, auto_pad: str = "NOTSET",
+        column_major: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        attrs = {"strides": strides, "padding": padding, "dilations": dilations}
+        window = _window(places_name, data, kernel, {**attrs, "ceil_mode": ceil_mode, "auto_pad": auto_pad})
+        taps = _taps(window)
+
+        def element(n: Expr, c: Expr, *point: Expr) -> tuple[Expr, Expr]:
+            spatial, where = _places(window, data, point, taps)
+            place = n * data.shape[1] + c
+            extents = list(data.shape[2:])
+            size: Expr = const(1)
+            inner: Expr = const(0)
+            order = list(zip(spatial, extents, strict=True))
+            for at, extent in order if column_major else reversed(order):
+                inner = inner + at * size
+                size = size * extent
+            return te.argmax(
+                place * size + inner, data(n, c, *spatial), axis=taps,
+                where=te.logical_and(*where) if where else None,
+            )  # fmt: skip
+
+        shape = (*data.shape[:2], *window.result)
+        places, values = te.compute(shape, element, name=places_name)
+        return values, places
+
     max_name, avg_name = f"max_pool{rank}d", f"avg_pool{rank}d"
+    lp_name, places_name = f"lp_pool{rank}d", f"max_pool_places{rank}d"
+    lp_pool.__doc__ = "The p-norm of each window."
+    max_pool_places.__doc__ = "Largest element of each window and its place in the whole operand, the first of equals."
     max_pool.__doc__ = "Largest element of each window; padding is never an element, NaN wins."
     avg_pool.__doc__ = "Mean of each window over the elements inside (or the padded window with include_pad)."
     largest = op(max_name, onnx=[Onnx("MaxPool", 1, _WINDOW, rank=rank + 2)])(max_pool)
@@ -100,7 +154,34 @@ def _define(rank: int) -> tuple[Op, Op]:
     )(avg_pool)
     largest.reference(lambda data, **attrs: _reference(largest.name, data, "max", **attrs))
     average.reference(lambda data, **attrs: _reference(average.name, data, "mean", **attrs))
+    norm = op(lp_name, onnx=[Onnx("LpPool", 2, {**_WINDOW, "p": attribute("p", 2)}, rank=rank + 2)])(lp_pool)
+    norm.reference(lambda data, *, p=2, **attrs: _norm_reference(norm.name, data, p, **attrs))
+    norm.case([(2, 3, *(6,) * rank)], kernel=(3,) * rank, strides=(2,) * rank, padding=(1,) * 2 * rank)
+    norm.case([(1, 2, *(5,) * rank)], kernel=(2,) * rank, p=3, tolerance=3e-5)
+    places = op(places_name)(max_pool_places)
+    places.reference(lambda data, **attrs: _places_reference(places.name, data, **attrs))
+    places.case([(2, 3, *(6,) * rank)], kernel=(3,) * rank, strides=(2,) * rank, padding=(1,) * 2 * rank)
+    places.case([(1, 2, *(5,) * rank)], kernel=(2,) * rank, column_major=True)
     return largest, average
+
+
+def _norm_reference(name: str, data: Any, p: int, **attrs: Any) -> Any:
+    count = np.prod(attrs["kernel"])
+    mean = _reference(name, np.abs(data) ** p, "mean", include_pad=True, **attrs)
+    return (mean * count) ** (1 / p)
+
+
+def _places_reference(name: str, data: Any, *, column_major: bool = False, **attrs: Any) -> Any:
+    order = "F" if column_major else "C"
+    sizes = data.shape[2:]
+    inner = np.arange(np.prod(sizes)).reshape(sizes, order=order)
+    flat = np.arange(data.shape[0] * data.shape[1]).reshape(*data.shape[:2], *(1,) * len(sizes)) * inner.size + inner
+    values = _reference(name, data, "max", **attrs)
+    ranked = np.argsort(np.argsort(data.ravel(), kind="stable")).reshape(data.shape)
+    top = _reference(name, ranked, "max", **attrs)
+    places = np.empty(data.size, np.int64)
+    places[ranked.ravel()] = flat.ravel()
+    return values, places[top.astype(np.int64)]
 
 
 def _count(window: Window, axis: int, p: Expr, extent: Expr, include_pad: bool) -> Expr:

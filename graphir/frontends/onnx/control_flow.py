@@ -38,6 +38,12 @@ def _if(importer: _Importer, node: OnnxNode) -> list[Any]:
             f"node {node.name}: the condition of an If is one bool, not {dims.shape_text(condition.shape)}"
         )
     branches = [importer.subgraph(g, f"{node.name}/{w}") for g, w in ((then_proto, "then"), (else_proto, "else"))]
+    if any(not isinstance(v, Value) for outputs, _ in branches for v in outputs):
+        raise UnsupportedError(
+            f"node {node.name}: a branch gives a sequence, and which one is known only at run time",
+            missing={"If": [node.name]},
+            inputs=importer.leaves(condition),
+        )
     names = list(dict.fromkeys(n for _, inner in branches for n in inner.captures.outside))
     outside = [importer.lookup(n, f"node {node.name}") for n in names]
     graphs = []

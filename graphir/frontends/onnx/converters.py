@@ -70,7 +70,8 @@ def _size(importer: _Importer, node: OnnxNode) -> list[Value]:
 
 @converter("Range")
 def _range(importer: _Importer, node: OnnxNode) -> list[Value]:
-    start, limit, step = (importer.known(node.operand(i), node, w) for i, w in enumerate(("start", "limit", "step")))
+    known = [importer.known(node.operand(i), node, w) for i, w in enumerate(("start", "limit", "step"))]
+    start, limit, step = (v[0] if isinstance(v, tuple) else v for v in known)
     dtype = node.operand(0).dtype
     if dtype.is_float or not any(isinstance(x, Expr) for x in (start, limit, step)):
         data = np.arange(start, limit, step).astype(dtype.numpy)
@@ -217,6 +218,39 @@ def _pow(importer: _Importer, node: OnnxNode) -> Any:
     [wide] = importer.builder.add("cast", [base], {"dtype": exponent.dtype})
     [made] = importer.builder.add("power", [wide, exponent])
     return importer.add("cast", [made], {"dtype": base.dtype}, node)
+
+
+@converter("MaxPool")
+def _max_pool(importer: _Importer, node: OnnxNode) -> Any:
+    """With a second output, the places of the largest elements."""
+    if not any(node.outputs[1:]):
+        return NotImplemented
+    x, attrs = node.operand(0), node.attrs
+    made: dict[str, Any] = {"kernel": attrs["kernel_shape"], "column_major": bool(attrs.get("storage_order", 0))}
+    for ours, name in (
+        ("strides", "strides"),
+        ("padding", "pads"),
+        ("dilations", "dilations"),
+        ("auto_pad", "auto_pad"),
+    ):
+        if name in attrs:
+            made[ours] = attrs[name]
+    made["ceil_mode"] = bool(attrs.get("ceil_mode", 0))
+    return importer.add(f"max_pool_places{x.rank - 2}d", [x], made, node)
+
+
+@converter("Optional", "OptionalGetElement")
+def _optional(importer: _Importer, node: OnnxNode) -> list[Any]:
+    """An optional that is there is the value itself."""
+    if not node.inputs or node.inputs[0] is None:
+        raise UnsupportedError(f"node {node.name}: an empty optional", missing={node.op_type: [node.name]})
+    return [node.inputs[0]]
+
+
+@converter("OptionalHasElement")
+def _has_element(importer: _Importer, node: OnnxNode) -> list[Value]:
+    there = bool(node.inputs) and node.inputs[0] is not None
+    return [importer.builder.constant(np.array(there), node.outputs[0])]
 
 
 @converter("Split")
