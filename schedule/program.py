@@ -51,6 +51,7 @@ class Builder:
     def __init__(self) -> None:
         self._templates: dict[tuple[int, ...], tuple[Block, dict[int, Storage], tuple[object, ...]]] = {}
         self._nests: dict[tuple[int, ...], tuple[Stmt, tuple[object, ...]]] = {}
+        self._doubles: dict[int, tuple[tuple[Buffer, ...], Placed]] = {}
         self._inits: dict[int, tuple[Block, Block, Block]] = {}
 
     def func(self, analysis: Analysis, params: Sequence[Buffer], dims: Sequence[Var], name: str, outputs: int) -> Func:
@@ -142,7 +143,8 @@ class Builder:
             turns = [(c, n) for c, n in nests if c.stage.double is not None]
             body = seq(*[_first(n, loop) for _, n in turns], body)
             for child, _ in reversed(turns):
-                body = _allocate(child.stage, body)
+                for buffer in reversed(self._doubled_buffers(child)):
+                    body = Allocate(buffer, body)
             if init_block is not None and loop.var is placed.init_before:
                 body = seq(_init_nest(placed, init_block, slots, loops[position:]), body)
         return body
@@ -166,15 +168,13 @@ class Builder:
         for stage in touched:
             if state.scan_of(stage.key) is not None:
                 continue
-            turn: Var | None = None
             if stage.double is not None:
-                loop = analysis.of(stage).path[-1][1].var
-                turn = Var(f"v_turn_{stage.name}", loop.dtype)
-                slots.append((IterVar(turn, const(0), const(2), "opaque"), floormod(loop, 2)))
-                alive.append(stage.double)
+                storage.update(self._double(analysis.of(stage), slots))
+                alive += [analysis.of(stage), *stage.outputs]
+                continue
             for tensor, buffer, layout in zip(stage.outputs, stage.buffers, stage.layouts, strict=True):
-                if layout is not None or buffer is not tensor or turn is not None:
-                    storage[id(tensor)] = Storage(buffer, _placing(layout, turn))
+                if layout is not None or buffer is not tensor:
+                    storage[id(tensor)] = Storage(buffer, None if layout is None else layout.physical_indices)
                 alive += [tensor, buffer, layout]
         key = tuple(id(a) for a in alive)
         found = self._templates.get(key)
@@ -189,6 +189,49 @@ class Builder:
                 dataclasses.replace(block, iters=(*block.iters, *(i for i, _ in slots))), storage, tuple(alive)
             )  # fmt: skip
         return found[0], tuple(turn for _, turn in slots), found[1]
+
+    def _double(self, placed: Placed, slots: list[tuple[IterVar, Expr]]) -> dict[int, Storage]:
+        """Where a stage with two copies is stored, by the id of its tensors: which copy, and for each dimension where
+        its tile begins, are iterations of their own (`slots`), since the loops are not the block's."""
+        stage, loop = placed.stage, placed.path[-1][1].var
+        turn = Var(f"v_turn_{stage.name}", loop.dtype)
+        slots.append((IterVar(turn, const(0), const(2), "opaque"), floormod(loop, 2)))
+        begins: list[Expr | None] = []
+        for number, extent in enumerate(self._doubled_buffers(placed)[0].shape[1:]):
+            if extent is stage.buffers[0].shape[number + 1]:
+                begins.append(None)
+                continue
+            begin = Var(f"v_{stage.name}_begin{number}", loop.dtype)
+            own = IterVar(begin, const(0), stage.buffers[0].shape[number + 1], "opaque")
+            slots.append((own, placed.domain[number][0]))
+            begins.append(begin)
+
+        def place(layout: Layout | None) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
+            def stored(point: tuple[Expr, ...]) -> tuple[Expr, ...]:
+                inner = point if layout is None else layout.physical_indices(point)
+                moved = [i if b is None else i - b for i, b in zip(inner, begins, strict=True)]
+                return (turn, *moved)
+
+            return stored
+
+        buffers = self._doubled_buffers(placed)
+        made = zip(stage.outputs, buffers, stage.layouts, strict=True)
+        return {id(tensor): Storage(buffer, place(layout)) for tensor, buffer, layout in made}
+
+    def _doubled_buffers(self, placed: Placed) -> tuple[Buffer, ...]:
+        """The two copies of what a stage computes at its loop: of the tile where its size is known, else of all."""
+        found = self._doubles.get(id(placed))
+        if found is None:
+            stage = placed.stage
+            shape = list(stage.buffers[0].shape)
+            for number, (_, extent) in enumerate(placed.domain[: len(shape) - 1]):
+                whole = shape[number + 1]
+                smaller = isinstance(extent, Const) and not (isinstance(whole, Const) and whole.value <= extent.value)
+                if stage.layouts[0] is None and smaller:
+                    shape[number + 1] = extent
+            made = tuple(Buffer(b.name, tuple(shape), b.dtype, b.scope) for b in stage.buffers)
+            found = self._doubles[id(placed)] = (made, placed)
+        return found[0]
 
     def _decompose(self, block: Block) -> tuple[Block, Block]:
         """The block without its init, and the init as a block of its own over the spatial axes."""
@@ -234,14 +277,6 @@ def _implementation(
         return substitute_stmt(stmt, {v: substitute(e, values) for v, e in turns.items()})
 
     return implement
-
-
-def _placing(layout: Layout | None, turn: Var | None) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None:
-    """The stored indices of a logical point, in the copy `turn` of a tensor that has two."""
-    if turn is None:
-        return None if layout is None else layout.physical_indices
-    copy = turn
-    return lambda point: (copy, *(point if layout is None else layout.physical_indices(point)))
 
 
 def _first(nest: Stmt, loop: Loop) -> Stmt:

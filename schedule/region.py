@@ -138,7 +138,7 @@ def _is_usable(found: Range, fixed: list[Var], axis: IterVar, analyzer: Analyzer
 
 def index_range(index: Expr, env: dict[Var, Range], analyzer: Analyzer) -> Range | None:
     """The values of `index` while the variables of `env` run over their ranges; None where nothing is known, as of an
-    index in memory. An extent that depends on loops is the largest that it can be, so that loops have constant extents."""
+    index in memory. An extent that depends on loops is the largest that it can be, so that loops stay constant."""
     if any(isinstance(e, Load) for e in walk_expr(index)):
         return None
     found = regions.index_range(index, {v: (r.begin, r.extent) for v, r in env.items()}, analyzer)

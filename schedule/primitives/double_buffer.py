@@ -22,8 +22,8 @@ def double_buffer(edit: Edit) -> None:
         for i in 0..8: B[0, i] = A[i]
         for i_o in 0..4:
           if i_o + 1 < 4:
-            for i in 0..8: B[(i_o + 1) % 2, (i_o + 1)*8 + i] = A[(i_o + 1)*8 + i]
-          for i in 0..8: C[i_o*8 + i] = f(B[i_o % 2, i_o*8 + i])
+            for i in 0..8: B[(i_o + 1) % 2, i] = A[(i_o + 1)*8 + i]
+          for i in 0..8: C[i_o*8 + i] = f(B[i_o % 2, i])
 
     The loop must be serial, and what the stage reads must not be computed in the same iteration. Bits are kept.
     """

@@ -375,6 +375,7 @@ def test_double_buffer() -> None:
     s[b].vectorize("j")
     require_same_bits(s)
     require_native(s)
+    assert "alloc B: float32[2, 8, 6]" in str(s)
     assert any(isinstance(x, If) for x in walk_stmt(s.func().body)) and order(s) == ["B", "B", "C"]
     s[c].split(i_o, factor=2)
     require_same_bits(s)
