@@ -1,10 +1,11 @@
 """Ops that the onnx reference evaluator computes wrongly (seen in onnx 1.23), done right for the judge.
 
 `BatchNormalization` of opsets 7 to 13 runs there in training mode whenever the attribute momentum has a value, which
-it always has; `LRN` sums for as many channels as the batch is large; `MaxPool` with ceil_mode gives too many places;
-`GlobalMaxPool` reduces the wrong axes unless there are exactly two spatial ones; `Softmax`, `LogSoftmax` and `Hardmax`
-have the meaning of opset 13 (one axis) in earlier opsets too, where they work on all axes from `axis` on, 1 by
-default. This module imports the evaluator, so it is imported only when the judge runs.
+it always has; `GatherElements` loses rows where the indices have one; `LRN` sums for as many channels as the batch is
+large; `MaxPool` with ceil_mode gives too many places; `GlobalMaxPool` reduces the wrong axes unless there are exactly
+two spatial ones; `Softmax`, `LogSoftmax` and `Hardmax` have the meaning of opset 13 (one axis) in earlier opsets too,
+where they work on all axes from `axis` on, 1 by default. This module imports the evaluator, so it is imported only
+when the judge runs.
 """
 
 from __future__ import annotations
@@ -45,6 +46,16 @@ class BatchNormalization(OpRun):
         running_mean = mean * momentum + batch_mean * (1 - momentum)
         running_variance = variance * momentum + batch_variance * (1 - momentum)
         return (result, running_mean, running_variance, batch_mean, batch_variance)[:outputs]
+
+
+class GatherElements(OpRun):
+    """Elements at the points of the indices, the coordinate of one axis replaced; any shapes that fit."""
+
+    def _run(self, data: np.ndarray, indices: np.ndarray, axis: int | None = None) -> tuple[np.ndarray]:
+        axis = 0 if axis is None else axis % data.ndim
+        place = list(np.indices(indices.shape, sparse=True))
+        place[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
+        return (data[tuple(place)],)
 
 
 class GlobalMaxPool(OpRun):
@@ -151,7 +162,16 @@ class Hardmax(Softmax):
         return result
 
 
-CORRECTED_OPS: list[type[OpRun]] = [BatchNormalization, GlobalMaxPool, LRN, MaxPool, Softmax, LogSoftmax, Hardmax]
+CORRECTED_OPS: list[type[OpRun]] = [
+    BatchNormalization,
+    GatherElements,
+    GlobalMaxPool,
+    LRN,
+    MaxPool,
+    Softmax,
+    LogSoftmax,
+    Hardmax,
+]
 
 
 def _normalise(

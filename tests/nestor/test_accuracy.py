@@ -299,3 +299,15 @@ def test_local_response_normalization_sums_around_every_channel() -> None:
     inputs = {"x": data}
     found, rival = accuracy.reference_outputs(model, inputs)["y"], accuracy.onnxruntime_outputs(model, inputs)["y"]
     np.testing.assert_allclose(found, rival, rtol=1e-6)
+
+
+def test_gather_elements_with_one_row_of_indices() -> None:
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("GatherElements", ["x", "i"], ["y"], axis=1)
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy")
+    i = helper.make_tensor_value_info("i", TensorProto.INT64, None)
+    model = helper.make_model(helper.make_graph([node], "g", [x, i], [y]), opset_imports=[helper.make_opsetid("", 13)])
+    data, places = np.arange(8, dtype=np.float32).reshape(1, 8), np.array([[7, -8, 3]])
+    found = accuracy.reference_outputs(model, {"x": data, "i": places})["y"]
+    np.testing.assert_array_equal(found, [[7, 0, 3]])
