@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from targets.build import build, resolve
 from tensorir import dtypes
+from tensorir.errors import UserError
 from tensorir.interpreter import interpret
 from tensorir.te import create_func, placeholder, var
 from topi.op import OpError
@@ -106,6 +108,16 @@ def test_arg_reductions_take_the_first_of_equals_or_the_last() -> None:
         np.testing.assert_array_equal(run("argmax", y, axis=0, keepdims=False, last=True), last)
 
 
+def test_arg_reductions_and_extremes_of_bools_take_the_first() -> None:
+    """pytorch/pytorch#184893: bool (n, 32), n = 1..7, over axis 0."""
+    for n in range(1, 8):
+        y = np.random.default_rng(n).integers(0, 2, (n, 32)).astype(bool)
+        np.testing.assert_array_equal(run("argmax", y, axis=0, keepdims=False), y.argmax(0))
+        np.testing.assert_array_equal(run("argmin", y, axis=0, keepdims=False), y.argmin(0))
+        np.testing.assert_array_equal(run("max", y, axes=(0,), keepdims=False), y.max(0))
+        np.testing.assert_array_equal(run("min", y, axes=(0,), keepdims=False), y.min(0))
+
+
 # ----------------------------------------------------------------------------------------------------------- integers
 
 
@@ -116,6 +128,14 @@ def test_integer_division_and_remainder() -> None:
     assert run("mod", np.array([-5], np.int32), np.array([3], np.int32))[0] == 1
     assert run("mod", np.array([-5], np.int32), np.array([3], np.int32), fmod=True)[0] == -2
     np.testing.assert_array_equal(run("mod", f32(-5.5), f32(3), fmod=True), f32(-2.5))
+
+
+def test_kinds_that_an_op_cannot_take_are_named() -> None:
+    """apache/tvm#18767, #20399: tanh of int16, and bool divided by bool: refused by op and kind, before any code."""
+    with pytest.raises(UserError, match="tanh.*int16"):
+        run("tanh", np.zeros(4, np.int16))
+    with pytest.raises(UserError, match="bool"):
+        run("divide", np.ones(4, bool), np.ones(4, bool))
 
 
 def test_small_integers_wrap_before_they_are_widened() -> None:
@@ -212,6 +232,79 @@ def test_layer_norm_of_large_neighbours() -> None:
     one, zero = np.ones(4, np.float32), np.zeros(4, np.float32)
     y = run("layer_norm", f32([80000, 80001, 80002, 80003]), one, zero)
     np.testing.assert_allclose(y, [[-1.3416, -0.4472, 0.4472, 1.3416]], rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_normalisations_of_halves_take_their_squares_in_float32(dtype: str) -> None:
+    """microsoft/onnxruntime#29043: 300 squared is no float16; the mean of 70000 elements has no float16 count."""
+    half = dtypes.dtype_of(dtype).numpy
+    x = np.array([[[300, -300, 300, -300]]], half)
+    one, zero = np.ones(1, half), np.zeros(1, half)
+    sign = np.sign(x.astype(np.float32))
+    for name, operands, attrs in [
+        ("layer_norm", (np.ones(4, half),), {}),
+        ("rms_norm", (np.ones(4, half),), {}),
+        ("instance_norm", (one, zero), {}),
+        ("group_norm", (one, zero), {"groups": 1}),
+        ("mean_variance_norm", (), {"axes": (2,)}),
+    ]:
+        y = run(name, x, *operands, **attrs)
+        assert y.dtype == half
+        np.testing.assert_array_equal(y.astype(np.float32), sign, err_msg=name)
+    np.testing.assert_array_equal(run("lp_norm", x).astype(np.float32), sign / 2)
+    y, mean, variance = run("batch_norm_training", x / 2, one, zero, zero, zero, momentum=0.0)
+    np.testing.assert_array_equal(y.astype(np.float32), sign)
+    assert mean[0] == 0 and variance[0] == dtypes.dtype_of(dtype).numpy.type(22500)
+    y = run("lrn", x.reshape(1, 4, 1), size=1, alpha=1.0, beta=0.5, bias=0.0)
+    np.testing.assert_array_equal(y.astype(np.float32), sign.reshape(1, 4, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_sums_of_halves_are_taken_in_float32(dtype: str) -> None:
+    """apache/tvm#12380, tile-ai/tvm#70: 2600 ones, which neither type can count one by one, in every kind of sum; each
+    result is rounded once."""
+    half = dtypes.dtype_of(dtype).numpy
+    n = 2600
+
+    def ones(*shape: int) -> np.ndarray:
+        return np.ones(shape, half)
+
+    row, square = ones(1, n), ones(1, 1, 52, 50)
+    whole, root = np.float32(np.float32(n).astype(half)), np.float32(np.sqrt(np.float32(n)).astype(half))
+    for name, operands, attrs, wanted in [
+        ("sum", (row,), {"axes": (1,)}, whole),
+        ("mean", (row,), {"axes": (1,)}, 1),
+        ("sum_square", (row,), {"axes": (1,)}, whole),
+        ("l1_norm", (row,), {"axes": (1,)}, whole),
+        ("l2_norm", (row,), {"axes": (1,)}, root),
+        ("log_sum", (row,), {"axes": (1,)}, np.float32(np.log(n))),
+        ("log_sum_exp", (row - row,), {"axes": (1,)}, np.float32(np.log(n))),
+        ("softmax", (row,), {}, np.float32(1 / n)),
+        ("log_softmax", (row,), {}, -np.float32(np.log(n))),
+        ("cumsum", (row[:, :300],), {"axis": 1}, None),
+        ("matmul", (row, row.T.copy()), {}, whole),
+        ("dense", (row, row), {}, whole),
+        ("gemm", (row, row.T.copy()), {}, whole),
+        ("einsum", (row, row), {"equation": "ik,jk->ij"}, whole),
+        ("conv2d", (ones(1, n, 1, 1), ones(1, n, 1, 1)), {}, whole),
+        ("conv_transpose2d", (ones(1, n, 1, 1), ones(n, 1, 1, 1)), {}, whole),
+        ("avg_pool2d", (square,), {"kernel": (52, 50)}, 1),
+        ("global_avg_pool", (square,), {}, 1),
+        ("global_lp_pool", (square,), {}, root),
+    ]:
+        found = run(name, *operands, **attrs)
+        assert found.dtype == half, name
+        expected = np.arange(1, 301) if wanted is None else np.full(found.shape, wanted)
+        np.testing.assert_array_equal(found, expected.astype(np.float32).astype(half).reshape(found.shape), name)
+
+
+def test_softmax_of_bfloat16_compares_values_and_not_bits() -> None:
+    """apache/tvm#12370: softmax over (1, 1000) bfloat16 with negative elements, whose bits are the larger integers."""
+    x = np.random.default_rng(0).standard_normal((1, 1000)).astype(ml_dtypes.bfloat16)
+    y = run("softmax", x, axis=-1).astype(np.float64)
+    e = np.exp(x.astype(np.float64) - x.astype(np.float64).max())
+    np.testing.assert_allclose(y, e / e.sum(), rtol=0.02)
+    assert run("max", x, axes=(1,))[0, 0] == x.max()
 
 
 def test_sinh_and_cosh_just_below_overflow() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from tensorir import te
 from tensorir.expr import Const, Expr, const
 from tensorir.te import Tensor
+from topi.halves import rounded, wide
 from topi.op import Onnx, Op, OpError, attribute, op
 from topi.window import Window, inside, make_window
 
@@ -72,12 +73,13 @@ def _define(rank: int) -> Op:
                 where += inside(window, axis, index, data.shape[2 + axis])
                 spatial.append(index)
             group = const(0) if groups == 1 else o // out_per_group
-            source = data(n, group * weight.shape[1] + channels.var, *spatial) * weight(
-                o, channels.var, *[t.var for t in taps]
+            source = wide(data(n, group * weight.shape[1] + channels.var, *spatial)) * wide(
+                weight(o, channels.var, *[t.var for t in taps])
             )
             return te.sum(source, axis=[channels, *taps], where=te.logical_and(*where) if where else None)
 
         result = te.compute((data.shape[0], weight.shape[0], *window.result), element, name=name)
+        result = rounded(result, data.dtype)
         if bias is None:
             return result
         return te.compute(result.shape, lambda n, o, *p: result(n, o, *p) + bias(o), name=f"{name}_bias")

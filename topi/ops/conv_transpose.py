@@ -11,6 +11,7 @@ from tensorir import te
 from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, as_expr, const, floordiv, floormod
 from tensorir.te import Tensor
+from topi.halves import rounded, wide
 from topi.op import Onnx, Op, OpError, attribute, op
 
 
@@ -84,11 +85,11 @@ def _define(rank: int) -> Op:
             group = const(0) if groups == 1 else floordiv(o, out_group)
             inner = o if groups == 1 else floormod(o, out_group)
             channel = group * in_group + c.var
-            value = data(n, channel, *places) * weight(channel, inner, *[t.var for t in taps])
+            value = wide(data(n, channel, *places)) * wide(weight(channel, inner, *[t.var for t in taps]))
             return te.sum(value, axis=[c, *taps], where=te.logical_and(*where))
 
         shape = (data.shape[0], simplify(out_group * groups), *extents)
-        result = te.compute(shape, element, name=name)
+        result = rounded(te.compute(shape, element, name=name), data.dtype)
         if bias is None:
             return result
         return te.compute(shape, lambda n, o, *v: result(n, o, *v) + bias(o), name=f"{name}_bias")

@@ -10,6 +10,7 @@ from tensorir import te
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
 from topi.broadcast import broadcast_shapes, is_one, same_extent
+from topi.halves import rounded, wide
 from topi.op import Onnx, OpError, attribute, op
 
 BATCH = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -67,13 +68,12 @@ def einsum(*tensors: Tensor, equation: str) -> Tensor:
         value: Expr | None = None
         for axes, t in zip(operands, tensors, strict=True):
             index = [const(0) if is_one(e) else place[c] for c, e in zip(axes, t.shape, strict=True)]
-            read = t(*index)
+            read = wide(t(*index))
             value = read if value is None else value * read
         assert value is not None
         return te.sum(value, axis=summed) if summed else value
 
-    made: Tensor = te.compute([extents[c] for c in result], element, name="einsum")
-    return made
+    return rounded(te.compute([extents[c] for c in result], element, name="einsum"), tensors[0].dtype)
 
 
 @einsum.reference

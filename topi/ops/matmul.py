@@ -13,6 +13,7 @@ from tensorir import te
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
 from topi.broadcast import broadcast_index, broadcast_shapes, read, same_extent
+from topi.halves import rounded, wide
 from topi.op import Onnx, OpError, attribute, op
 
 
@@ -44,9 +45,9 @@ def matmul(a: Tensor, b: Tensor, /) -> Tensor:
         n = [] if column else [i[-1]]
         left = a(*broadcast_index(a.shape[:-2], lead), *m, k.var)
         right = b(*broadcast_index(b.shape[:-2], lead), k.var, *n)
-        return te.sum(left * right, axis=k)
+        return te.sum(wide(left) * wide(right), axis=k)
 
-    return te.compute(shape, element, name="matmul")
+    return rounded(te.compute(shape, element, name="matmul"), a.dtype)
 
 
 matmul.reference(np.matmul)
@@ -67,9 +68,10 @@ def dense(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
     k = te.reduce_axis(x.shape[-1], "k")
     result = te.compute(
         (*x.shape[:-1], weight.shape[0]),
-        lambda *i: te.sum(x(*i[:-1], k.var) * weight(i[-1], k.var), axis=k),
+        lambda *i: te.sum(wide(x(*i[:-1], k.var)) * wide(weight(i[-1], k.var)), axis=k),
         name="dense",
     )
+    result = rounded(result, x.dtype)
     if bias is None:
         return result
     return te.compute(result.shape, lambda *i: result(*i) + bias(i[-1]), name="dense_bias")
@@ -115,9 +117,9 @@ def gemm(
     def element(i: Expr, j: Expr) -> Expr:
         left = a(k.var, i) if trans_a else a(i, k.var)
         right = b(j, k.var) if trans_b else b(k.var, j)
-        return te.sum(left * right, axis=k)
+        return te.sum(wide(left) * wide(right), axis=k)
 
-    result = te.compute((m, n), element, name="gemm")
+    result = rounded(te.compute((m, n), element, name="gemm"), a.dtype)
     if c is None and alpha == 1.0:
         return result
 

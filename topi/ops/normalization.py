@@ -12,6 +12,7 @@ from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, const, floordiv
 from tensorir.te import Tensor
 from topi.broadcast import read
+from topi.halves import wide
 from topi.op import Onnx, OpError, attribute, op
 from topi.ops.reduce import reduced
 from topi.ops.shape import normalize_axes, normalize_axis
@@ -46,8 +47,14 @@ batch_norm.case([(2, 5, 4, 3), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
 batch_norm.case([(2, 5), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
 
 
+def _normalised(x: Expr, mean: Expr, variance: Expr, epsilon: float) -> Expr:
+    """(x - mean) / sqrt(variance + epsilon), computed in the type of the statistics, in the type of x."""
+    return ((wide(x) - mean) / te.sqrt(variance + epsilon)).astype(x.dtype)
+
+
 def _moments(x: Tensor, axes: Sequence[int], name: str) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance over axes, kept as size 1; the variance is of centred elements: nothing cancels."""
+    """Mean and (biased) variance over axes, kept as size 1, of halves in float32; the variance is of centred elements:
+    nothing cancels."""
     places = tuple(axes)
 
     def over(total: Expr, count: Expr) -> Expr:
@@ -57,7 +64,7 @@ def _moments(x: Tensor, axes: Sequence[int], name: str) -> tuple[Tensor, Tensor]
         return [const(0) if n in places else v for n, v in enumerate(i)]
 
     mean = reduced(x, places, True, f"{name}_mean", te.sum, after=over)
-    centred = te.compute(x.shape, lambda *i: x(*i) - mean(*kept(i)), name=f"{name}_centred")
+    centred = te.compute(x.shape, lambda *i: wide(x(*i)) - mean(*kept(i)), name=f"{name}_centred")
     variance = reduced(centred, places, True, f"{name}_variance", te.sum, lambda v: v * v, over)
     return mean, variance
 
@@ -76,16 +83,18 @@ def batch_norm_training(
 
     y = te.compute(
         x.shape,
-        lambda *i: (x(*i) - m(*at(i[1]))) / te.sqrt(v(*at(i[1])) + epsilon) * scale(i[1]) + bias(i[1]),
+        lambda *i: _normalised(x(*i), m(*at(i[1])), v(*at(i[1])), epsilon) * scale(i[1]) + bias(i[1]),
         name="batch_norm_training",
     )
-    one = const(1.0, x.dtype)
-    keep = const(momentum, x.dtype)
-    running_mean = te.compute(mean.shape, lambda c: mean(c) * keep + m(*at(c)) * (one - keep), name="running_mean")
-    running_variance = te.compute(
-        variance.shape, lambda c: variance(c) * keep + v(*at(c)) * (one - keep), name="running_variance"
-    )
-    return y, running_mean, running_variance
+    one = const(1.0, mean.dtype)
+    keep = const(momentum, mean.dtype)
+
+    def running(old: Tensor, new: Tensor, name: str) -> Tensor:
+        return te.compute(
+            old.shape, lambda c: old(c) * keep + new(*at(c)).astype(old.dtype) * (one - keep), name=f"running_{name}"
+        )
+
+    return y, running(mean, m, "mean"), running(variance, v, "variance")
 
 
 @batch_norm_training.reference
@@ -116,7 +125,7 @@ def layer_norm(
 
     def element(*i: Expr) -> Expr:
         kept = [const(0) if n in axes else v for n, v in enumerate(i)]
-        y = (x(*i) - mean(*kept)) / te.sqrt(variance(*kept) + epsilon) * read(scale, i)
+        y = _normalised(x(*i), mean(*kept), variance(*kept), epsilon) * read(scale, i)
         return y if bias is None else y + read(bias, i)
 
     return te.compute(x.shape, element, name="layer_norm")
@@ -147,7 +156,7 @@ def rms_norm(x: Tensor, scale: Tensor, /, *, axis: int = -1, epsilon: float = 1e
 
     def element(*i: Expr) -> Expr:
         kept = [const(0) if n in axes else v for n, v in enumerate(i)]
-        return x(*i) / te.sqrt(square(*kept) + epsilon) * read(scale, i)
+        return (wide(x(*i)) / te.sqrt(square(*kept) + epsilon)).astype(x.dtype) * read(scale, i)
 
     return te.compute(x.shape, element, name="rms_norm")
 
@@ -169,7 +178,7 @@ def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, epsilon: float =
 
     def element(*i: Expr) -> Expr:
         kept = [const(0) if n in axes else v for n, v in enumerate(i)]
-        return (x(*i) - mean(*kept)) / te.sqrt(variance(*kept) + epsilon) * scale(i[1]) + bias(i[1])
+        return _normalised(x(*i), mean(*kept), variance(*kept), epsilon) * scale(i[1]) + bias(i[1])
 
     return te.compute(x.shape, element, name="instance_norm")
 
@@ -206,16 +215,17 @@ def lrn(x: Tensor, /, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bia
     def square(n: Expr, c: Expr, *p: Expr) -> Expr:
         channel = c + k.var - low
         inside = te.logical_and(channel >= 0, channel < x.shape[1])
-        return te.sum(x(n, channel, *p) * x(n, channel, *p), axis=k, where=inside)
+        element = wide(x(n, channel, *p))
+        return te.sum(element * element, axis=k, where=inside)
 
     total = te.compute(x.shape, square, name="lrn_square")
 
     def element(*i: Expr) -> Expr:
-        base = total(*i) * const(alpha / size, x.dtype) + const(bias, x.dtype)
+        base = total(*i) * const(alpha / size, total.dtype) + const(bias, total.dtype)
         if beta == 0.75:
             root = te.sqrt(base)
-            return x(*i) / (root * te.sqrt(root))
-        return x(*i) / te.power(base, const(beta, x.dtype))
+            return (wide(x(*i)) / (root * te.sqrt(root))).astype(x.dtype)
+        return (wide(x(*i)) / te.power(base, const(beta, total.dtype))).astype(x.dtype)
 
     return te.compute(x.shape, element, name="lrn")
 
@@ -257,20 +267,20 @@ def group_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, groups: int, epsilo
             lambda n, g: te.sum(source([n, g * size + axes[0].var, *place], n, g), axis=axes),
             name=f"{name}_total",
         )
-        number = simplify(count).astype(x.dtype)
+        number = simplify(count).astype(total.dtype)
         return te.compute(total.shape, lambda n, g: total(n, g) / number, name=name)
 
-    mean = moment(lambda i, n, g: x(*i), "group_norm_mean")
+    mean = moment(lambda i, n, g: wide(x(*i)), "group_norm_mean")
 
     def squared(i: Sequence[Expr], n: Expr, g: Expr) -> Expr:
-        centred = x(*i) - mean(n, g)
+        centred = wide(x(*i)) - mean(n, g)
         return centred * centred
 
     variance = moment(squared, "group_norm_variance")
 
     def element(*i: Expr) -> Expr:
         n, g = i[0], floordiv(i[1], size)
-        return (x(*i) - mean(n, g)) / te.sqrt(variance(n, g) + epsilon) * scale(i[1]) + bias(i[1])
+        return _normalised(x(*i), mean(n, g), variance(n, g), epsilon) * scale(i[1]) + bias(i[1])
 
     return te.compute(x.shape, element, name="group_norm")
 
@@ -293,7 +303,7 @@ def mean_variance_norm(x: Tensor, /, *, axes: tuple[int, ...] = (0, 2, 3)) -> Te
 
     def element(*i: Expr) -> Expr:
         kept = [const(0) if n in chosen else v for n, v in enumerate(i)]
-        return (x(*i) - mean(*kept)) / (te.sqrt(variance(*kept)) + const(1e-9, x.dtype))
+        return ((wide(x(*i)) - mean(*kept)) / (te.sqrt(variance(*kept)) + const(1e-9, variance.dtype))).astype(x.dtype)
 
     return te.compute(x.shape, element, name="mean_variance_norm")
 
@@ -318,7 +328,8 @@ def lp_norm(x: Tensor, /, *, axis: int = -1, p: int = 2) -> Tensor:
 
     def element(*i: Expr) -> Expr:
         length = norm(*[const(0) if n == place else v for n, v in enumerate(i)])
-        return x(*i) / te.select(te.equal(length, const(0, x.dtype)), const(1, x.dtype), length)
+        divisor = te.select(te.equal(length, const(0, length.dtype)), const(1, length.dtype), length)
+        return (wide(x(*i)) / divisor).astype(x.dtype)
 
     return te.compute(x.shape, element, name="lp_norm")
 

@@ -10,6 +10,7 @@ from tensorir import te
 from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, as_expr, const, maximum, minimum
 from tensorir.te import Tensor
+from topi.halves import rounded, wide
 from topi.op import Onnx, Op, OpError, attribute, op
 from topi.window import Window, inside, make_window
 
@@ -76,7 +77,7 @@ def _define(rank: int) -> tuple[Op, Op]:
 
         def total(n: Expr, c: Expr, *point: Expr) -> Expr:
             spatial, where = _places(window, data, point, taps)
-            return te.sum(data(n, c, *spatial), axis=taps, where=te.logical_and(*where) if where else None)
+            return te.sum(wide(data(n, c, *spatial)), axis=taps, where=te.logical_and(*where) if where else None)
 
         summed = te.compute((*data.shape[:2], *window.result), total, name=f"{avg_name}_sum")
 
@@ -84,7 +85,7 @@ def _define(rank: int) -> tuple[Op, Op]:
             count: Expr = const(1)
             for axis, p in enumerate(point[2:]):
                 count = count * _count(window, axis, p, data.shape[2 + axis], include_pad)
-            return summed(*point) / simplify(count).astype(data.dtype)
+            return (summed(*point) / simplify(count).astype(summed.dtype)).astype(data.dtype)
 
         return te.compute(summed.shape, mean, name=avg_name)
 
@@ -101,7 +102,7 @@ def _define(rank: int) -> tuple[Op, Op]:
 
         def total(n: Expr, c: Expr, *point: Expr) -> Expr:
             spatial, where = _places(window, data, point, taps)
-            return te.sum(power(data(n, c, *spatial)), axis=taps, where=te.logical_and(*where) if where else None)
+            return te.sum(power(wide(data(n, c, *spatial))), axis=taps, where=te.logical_and(*where) if where else None)
 
         summed = te.compute((*data.shape[:2], *window.result), total, name=f"{lp_name}_sum")
 
@@ -109,7 +110,7 @@ def _define(rank: int) -> tuple[Op, Op]:
             x = summed(*i)
             return te.sqrt(x) if p == 2 else x if p == 1 else te.power(x, const(1 / p, x.dtype))
 
-        return te.compute(summed.shape, root, name=lp_name)
+        return rounded(te.compute(summed.shape, root, name=lp_name), data.dtype)
 
     def max_pool_places(
         data: Tensor, /, *, kernel: tuple[int, ...], strides: tuple[int, ...] = (), padding: tuple[int, ...] = (),
@@ -264,7 +265,9 @@ def global_avg_pool(data: Tensor, /) -> Tensor:
     """Mean over all spatial axes, kept with size 1."""
     taps = [te.reduce_axis(e, f"r{n}") for n, e in enumerate(data.shape[2:])]
     total = te.compute(
-        data.shape[:2], lambda n, c: te.sum(data(n, c, *[t.var for t in taps]), axis=taps), name="global_avg_pool_sum"
+        data.shape[:2],
+        lambda n, c: te.sum(wide(data(n, c, *[t.var for t in taps])), axis=taps),
+        name="global_avg_pool_sum",
     )
     count: Expr = const(1)
     for e in data.shape[2:]:
@@ -272,7 +275,7 @@ def global_avg_pool(data: Tensor, /) -> Tensor:
     ones = tuple(const(1) for _ in taps)
     return te.compute(
         (*data.shape[:2], *ones),
-        lambda n, c, *_: total(n, c) / simplify(count).astype(data.dtype),
+        lambda n, c, *_: (total(n, c) / simplify(count).astype(total.dtype)).astype(data.dtype),
         name="global_avg_pool",
     )
 
@@ -307,11 +310,12 @@ def global_lp_pool(data: Tensor, /, *, p: int = 2) -> Tensor:
     ones = tuple(const(1) for _ in taps)
 
     def element(n: Expr, c: Expr, *_: Expr) -> Expr:
-        x = data(n, c, *[t.var for t in taps])
+        x = wide(data(n, c, *[t.var for t in taps]))
         return te.sum(te.abs(x) if p == 1 else x * x, axis=taps)
 
     total = te.compute((*data.shape[:2], *ones), element, name="global_lp_pool_sum")
-    return total if p == 1 else te.compute(total.shape, lambda *i: te.sqrt(total(*i)), name="global_lp_pool")
+    root = total if p == 1 else te.compute(total.shape, lambda *i: te.sqrt(total(*i)), name="global_lp_pool")
+    return rounded(root, data.dtype)
 
 
 global_lp_pool.reference(

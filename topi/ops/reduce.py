@@ -12,6 +12,7 @@ from tensorir import te
 from tensorir.arith import simplify
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
+from topi.halves import rounded, wide
 from topi.op import Onnx, Op, Source, attribute, input_value, op
 from topi.ops.shape import normalize_axes, normalize_axis
 
@@ -70,7 +71,8 @@ def reduced(
     x: Tensor, axes: tuple[int, ...], keepdims: bool, name: str, reduce: Callable[..., Expr],
     before: Callable[[Expr], Expr] | None = None, after: Callable[[Expr, Expr], Expr] | None = None,
 ) -> Tensor:  # fmt: skip
-    """A reduction stage over `axes`, and the stage `after` it if one is asked for."""
+    """A reduction stage over `axes`, and the stage `after` it if one is asked for. Sums and products of halves come out
+    in float32: `rounded` ends an op that returns them."""
     loops = {a: te.reduce_axis(x.shape[a], f"r{a}") for a in axes}
     shape = [const(1) if n in loops else e for n, e in enumerate(x.shape) if keepdims or n not in loops]
 
@@ -85,6 +87,7 @@ def reduced(
             else:
                 place.append(next(rest))
         value: Expr = x(*place)
+        value = wide(value) if reduce in (te.sum, te.prod) else value
         value = before(value) if before is not None else value
         return reduce(value, axis=list(loops.values())) if loops else value
 
@@ -107,7 +110,8 @@ def _define(row: Reduction) -> Op:
     def compute(
         x: Tensor, /, *, axes: tuple[int, ...] | None = None, keepdims: bool = True, noop: bool = False
     ) -> Tensor:
-        return reduced(x, _axes(x, row.name, axes, noop), keepdims, row.name, row.reduce, row.before, row.after)
+        chosen = _axes(x, row.name, axes, noop)
+        return rounded(reduced(x, chosen, keepdims, row.name, row.reduce, row.before, row.after), x.dtype)
 
     compute.__doc__ = f"{row.onnx} over `axes` (None or empty: all; none with `noop`), which stay as 1 with keepdims."
     attrs: dict[str, Source] = {"axes": attribute("axes"), "keepdims": attribute("keepdims", 1, bool)}
@@ -165,15 +169,15 @@ def log_sum_exp(
     def kept(i: tuple[Expr, ...]) -> list[Expr]:
         return [const(0) if n in chosen else v for n, v in enumerate(i)]
 
-    scaled = te.compute(x.shape, lambda *i: te.exp(x(*i) - safe(*kept(i))), name="log_sum_exp_exp")
+    scaled = te.compute(x.shape, lambda *i: te.exp(wide(x(*i)) - wide(safe(*kept(i)))), name="log_sum_exp_exp")
     total = reduced(scaled, chosen, keepdims, "log_sum_exp_sum", te.sum)
 
     def element(*i: Expr) -> Expr:
         rest = iter(i)
         place = [next(rest) if keepdims or n not in chosen else const(0) for n in range(len(x.shape))]
-        return te.log(total(*i)) + safe(*[const(0) if n in chosen else p for n, p in enumerate(place)])
+        return te.log(total(*i)) + wide(safe(*[const(0) if n in chosen else p for n, p in enumerate(place)]))
 
-    return te.compute(total.shape, element, name="log_sum_exp")
+    return te.compute(total.shape, lambda *i: element(*i).astype(x.dtype), name="log_sum_exp")
 
 
 @log_sum_exp.reference
@@ -207,11 +211,15 @@ def _softmax(x: Tensor, axes: tuple[int, ...], log: bool, name: str) -> Tensor:
     def kept(i: tuple[Expr, ...]) -> list[Expr]:
         return [const(0) if n in axes else v for n, v in enumerate(i)]
 
-    powers = te.compute(x.shape, lambda *i: te.exp(x(*i) - top(*kept(i))), name=f"{name}_exp")
+    powers = te.compute(x.shape, lambda *i: te.exp(wide(x(*i)) - wide(top(*kept(i)))), name=f"{name}_exp")
     total = reduced(powers, axes, True, f"{name}_sum", te.sum)
-    if log:
-        return te.compute(x.shape, lambda *i: x(*i) - top(*kept(i)) - te.log(total(*kept(i))), name=name)
-    return te.compute(x.shape, lambda *i: powers(*i) / total(*kept(i)), name=name)
+
+    def element(*i: Expr) -> Expr:
+        if log:
+            return wide(x(*i)) - wide(top(*kept(i))) - te.log(total(*kept(i)))
+        return powers(*i) / total(*kept(i))
+
+    return te.compute(x.shape, lambda *i: element(*i).astype(x.dtype), name=name)
 
 
 @op("softmax", onnx=_softmax_onnx("Softmax"))
@@ -315,9 +323,9 @@ def cumsum(x: Tensor, /, *, axis: Any = 0, exclusive: bool = False, reverse: boo
             counted = k.var > here if exclusive else k.var >= here
         else:
             counted = k.var < here if exclusive else k.var <= here
-        return te.sum(x(*i[:place], k.var, *i[place + 1 :]), axis=k, where=counted)
+        return te.sum(wide(x(*i[:place], k.var, *i[place + 1 :])), axis=k, where=counted)
 
-    return te.compute(x.shape, element, name="cumsum")
+    return rounded(te.compute(x.shape, element, name="cumsum"), x.dtype)
 
 
 @cumsum.reference
@@ -360,9 +368,9 @@ def cumprod(x: Tensor, /, *, axis: Any = 0, exclusive: bool = False, reverse: bo
             counted = k.var > here if exclusive else k.var >= here
         else:
             counted = k.var < here if exclusive else k.var <= here
-        return te.prod(x(*i[:place], k.var, *i[place + 1 :]), axis=k, where=counted)
+        return te.prod(wide(x(*i[:place], k.var, *i[place + 1 :])), axis=k, where=counted)
 
-    return te.compute(x.shape, element, name="cumprod")
+    return rounded(te.compute(x.shape, element, name="cumprod"), x.dtype)
 
 
 @cumprod.reference
