@@ -196,7 +196,7 @@ class _Writer:
         elif isinstance(s, If):
             with self.statement(s.condition, plain=_index_sides(s.condition)):
                 condition = self.text(s.condition)
-            with self.block(f"if ({condition})"):
+            with self.block(f"if ({bare(condition)})"):
                 self.stmt(s.then)
             if s.otherwise is not None:
                 with self.block("else"):
@@ -258,7 +258,7 @@ class _Writer:
     def _store_scalar(self, s: Store, index: Expr) -> None:
         place = self.text(index)
         value = self.text(s.value)
-        self.line(f"{self.names[s.buffer]}[{place}] = {value};")
+        self.line(f"{self.names[s.buffer]}[{bare(place)}] = {bare(value)};")
 
     def _wide_copy(self, s: Store, index: Ramp) -> None:
         load = s.value
@@ -316,7 +316,7 @@ class _Writer:
 
     def variable(self, text: str, t: DType) -> str:
         name = self.name(None, "t")
-        self.line(f"const {_value_type(t)} {name} = {text};")
+        self.line(f"const {_value_type(t)} {name} = {bare(text)};")
         return name
 
     def of(self, e: Expr) -> str:
@@ -366,6 +366,18 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
     if isinstance(e, Load) and e.predicate is not None:
         return (e.predicate,)
     return children(e)
+
+
+def bare(text: str) -> str:
+    """A text without the parentheses around all of it."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return text
+    depth = 0
+    for place, c in enumerate(text):
+        depth += (c == "(") - (c == ")")
+        if depth == 0:
+            return text[1:-1] if place == len(text) - 1 else text
+    return text
 
 
 def literal(value: bool | int | float, t: DType, dialect: Dialect) -> str:
@@ -550,7 +562,7 @@ def _load(w: _Writer, e: Load) -> str:
 
 
 def _loaded(w: _Writer, e: Load) -> str:
-    text = f"{w.names[e.buffer]}[{w.of(e.indices[0])}]"
+    text = f"{w.names[e.buffer]}[{bare(w.of(e.indices[0]))}]"
     return f"({text} != 0)" if e.dtype.is_bool else text
 
 

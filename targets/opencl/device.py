@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from functools import lru_cache
 from typing import Any
@@ -11,6 +12,11 @@ import numpy as np
 from tensorir.errors import UserError
 
 _LOCK = threading.Lock()
+_METHOD_GIVEN = "POCL_WORK_GROUP_METHOD" in os.environ
+REPLICATED = 32
+"""Work groups of at most so many threads PoCL writes out thread by thread. Its default vectorises over threads with the
+promise that they never meet in memory, which is wrong where one thread combines what others left in local memory (PoCL
+3.0: wrong sums); its loops cannot compile some kernels with barriers in nested loops, but replication takes long."""
 
 
 class OpenCLError(UserError):
@@ -91,6 +97,10 @@ class OpenCLDevice:
     def launch(self, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], args: list[Any]) -> None:
         """Run a kernel; `args` are buffers and numpy scalars."""
         kernel.set_args(*args)
+        if not _METHOD_GIVEN:
+            os.environ["POCL_WORK_GROUP_METHOD"] = (
+                "workitemrepl" if block[0] * block[1] * block[2] <= REPLICATED else "loops"
+            )
         size = tuple(g * b for g, b in zip(grid, block, strict=True))
         self.cl.enqueue_nd_range_kernel(self.queue, kernel, size, block)
 

@@ -55,6 +55,10 @@ def cross_thread(func: Func) -> Func:
     return with_body(func, _visit(func.body, (), {}))
 
 
+def _is_thread(s: For) -> bool:
+    return s.kind == "thread" and not (s.thread or "").startswith("blockIdx")
+
+
 def _visit(s: Stmt, active: tuple[For, ...], allocated: dict[Buffer, tuple[For, ...]]) -> Stmt:
     if isinstance(s, For):
         chain = _chain(s)
@@ -63,8 +67,7 @@ def _visit(s: Stmt, active: tuple[For, ...], allocated: dict[Buffer, tuple[For, 
             reduced = _reduce_vars(block)
             if s.var in reduced and any(x.kind == "thread" and x.var in reduced for x in loops):
                 return _expand(loops, block, reduced, active, allocated)
-        inner = (*active, s) if s.kind == "thread" and not (s.thread or "").startswith("blockIdx") else active
-        body = _visit(s.body, inner, allocated)
+        body = _visit(s.body, (*active, s), allocated)
         return s if body is s.body else For(s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas)
     if isinstance(s, Seq):
         new = [_visit(x, active, allocated) for x in s.stmts]
@@ -178,10 +181,11 @@ def _expand(
                 help="bind a reduce loop of constant extent to threadIdx",
             )
     combiner = _combiner(block)
-    around = [*active, *(x for x in spatial if x.kind == "thread" and not (x.thread or "").startswith("blockIdx"))]
+    around = [x for x in (*active, *spatial) if _is_thread(x)]
+    before = [x for x in active if x.var in reduced]
     tags = {x.thread for x in threads}
     for store in combiner.outputs:
-        owners = {x.thread for x in allocated.get(store.buffer, ())}
+        owners = {x.thread for x in allocated.get(store.buffer, ()) if _is_thread(x)}
         if tags & owners and store.buffer.scope != "shared":
             raise ThreadError(
                 f"{block.name}: each thread has its own {store.buffer.name}, but its reduction is spread over the same"
@@ -225,10 +229,12 @@ def _expand(
     total = [Load(x, (*row, const(0)), x.dtype) for x in trees]
     point = tuple(substitute(i, mapping) for i in combiner.outputs[0].indices)
     buffers = [s.buffer for s in combiner.outputs]
-    if block.init is None:
-        last = combiner.stores(buffers, point, [Load(b, point, b.dtype) for b in buffers], total)
-    else:
-        last = seq(*[Store(b, point, e) for b, e in zip(buffers, total, strict=True)])
+    again = combiner.stores(buffers, point, [Load(b, point, b.dtype) for b in buffers], total)
+    first = seq(*[Store(b, point, e) for b, e in zip(buffers, total, strict=True)])
+    last = again if block.init is None else first
+    if block.init is not None and before:  # loops outside go on with the same reduction
+        starts = logical_and(*(EQ(x.var, x.begin, dtypes.bool_) for x in before))
+        last = If(starts, first, again)
     guard = logical_and(_spatial_predicate(block, reduced), *(EQ(x.var, const(0), dtypes.bool_) for x in threads))
     steps.append(last if isinstance(guard, Const) else If(guard, last))
 

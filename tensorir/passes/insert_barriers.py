@@ -172,7 +172,7 @@ class _Barriers:
         if isinstance(c, EQ):
             if len(form.terms) == 1:
                 ((atom, k),) = form.terms.items()
-                if atom in self.threads and abs(k) == 1:
+                if (atom in self.threads or atom in self.loops) and abs(k) == 1:
                     pinned[atom] = -form.constant * k
             return
         room = form.constant - isinstance(c, LT)  # a sum of threads is at most so much
@@ -200,6 +200,8 @@ class _Barriers:
             return False
         if a.whole or b.whole:
             return True
+        if carried is not None and carried in x.pinned and x.pinned[carried] == y.pinned.get(carried):
+            return False  # both in the same iteration, and so not one after the other
         same: set[Expr] = {t for t in self.threads if t in x.pinned and x.pinned[t] == y.pinned.get(t)}
         for f, g in zip(x.forms, y.forms, strict=True):
             low, high = self._difference(f, g, x, y, common, frozenset())

@@ -7,27 +7,27 @@ matmul(const f32 *A, const f32 *B, f32 *C) {
   const i32 j_i = (i32)threadIdx.x;
   const i32 i_i = (i32)threadIdx.y;
   f32 C_local[1];
-  if (((((i_o * 4) + i_i) < 11) && (((j_o * 4) + j_i) < 9))) {
+  if ((((i_o * 4) + i_i) < 11) && (((j_o * 4) + j_i) < 9)) {
     C_local[0] = 0.0f;
   }
   for (i32 k_o = 0; k_o < 2; ++k_o) {
     __syncthreads();
-    if (((((i_o * 4) + i_i) < 11) && ((j_i + (k_o * 4)) < 7))) {
-      A_shared[(j_i + (i_i * 4))] = A[((((i_o * 28) + j_i) + (i_i * 7)) + (k_o * 4))];
+    if ((((i_o * 4) + i_i) < 11) && ((j_i + (k_o * 4)) < 7)) {
+      A_shared[j_i + (i_i * 4)] = A[(((i_o * 28) + j_i) + (i_i * 7)) + (k_o * 4)];
     }
-    if ((((i_i + (k_o * 4)) < 7) && (((j_o * 4) + j_i) < 9))) {
-      B_shared[(j_i + (i_i * 4))] = B[((((j_o * 4) + j_i) + (i_i * 9)) + (k_o * 36))];
+    if (((i_i + (k_o * 4)) < 7) && (((j_o * 4) + j_i) < 9)) {
+      B_shared[j_i + (i_i * 4)] = B[(((j_o * 4) + j_i) + (i_i * 9)) + (k_o * 36)];
     }
     __syncthreads();
-    if (((((i_o * 4) + i_i) < 11) && (((j_o * 4) + j_i) < 9))) {
+    if ((((i_o * 4) + i_i) < 11) && (((j_o * 4) + j_i) < 9)) {
       for (i32 k_i = 0; k_i < 4; ++k_i) {
-        if ((((k_o * 4) + k_i) < 7)) {
-          C_local[0] = fmaf(A_shared[((i_i * 4) + k_i)], B_shared[(j_i + (k_i * 4))], C_local[0]);
+        if (((k_o * 4) + k_i) < 7) {
+          C_local[0] = fmaf(A_shared[(i_i * 4) + k_i], B_shared[j_i + (k_i * 4)], C_local[0]);
         }
       }
     }
   }
-  if (((((i_o * 4) + i_i) < 11) && (((j_o * 4) + j_i) < 9))) {
-    C[((((j_o * 4) + (i_o * 36)) + j_i) + (i_i * 9))] = C_local[0];
+  if ((((i_o * 4) + i_i) < 11) && (((j_o * 4) + j_i) < 9)) {
+    C[(((j_o * 4) + (i_o * 36)) + j_i) + (i_i * 9)] = C_local[0];
   }
 }
