@@ -54,6 +54,15 @@ def test_different_types_share_bytes() -> None:
     assert arena.peak({}) == 2000 and arena.nbytes is not None and arena.nbytes <= 1.15 * 2000
 
 
+def test_sizes_beyond_32_bits_are_exact() -> None:
+    """apache/tvm#2580: 16384 x 16384 float32 is 2^30 bytes and 2^33 bits; several of them, and symbolic ones."""
+    side = 16384
+    blocks = [ArenaBlock(dims.as_dim(side * side * 4), i, i + 2) for i in range(6)]
+    assert plan_arena(blocks, share=False).nbytes == 6 << 30 and plan_arena(blocks, share=True).peak({}) == 3 << 30
+    blocks = [ArenaBlock(dims.canonical(N * N * 4), i, i + 2) for i in range(6)]
+    assert plan_arena(blocks, share=False).layout({"n": side})[1] == 6 << 30
+
+
 def test_a_symbolic_size_is_never_taken_for_its_lower_bound() -> None:
     blocks = [ArenaBlock(dims.canonical(N * 256), 0, 1), ArenaBlock(dims.canonical(N * 512), 1, 2)]
     arena = plan_arena(blocks, share=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -393,6 +394,20 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
         load(path)
 
 
+def test_an_input_of_bfloat16_keeps_its_type(tmp_path: Path) -> None:
+    """apache/tvm#11107: a saved model whose input is bfloat16 takes bfloat16 and refuses the bits as uint16."""
+    node = helper.make_node("Add", ["x", "x"], ["y"])
+    exe = compile(_onnx([node], {"x": (TensorProto.BFLOAT16, ["n"])}, {"y": (TensorProto.BFLOAT16, ["n"])}))
+    save(exe, tmp_path / "m.nst")
+    loaded = load(tmp_path / "m.nst")
+    assert str(loaded.inputs[0]) == "x: bfloat16[n]" and str(loaded.outputs[0]) == "y: bfloat16[n]"
+    x = np.array([1.5, -0.25, 3], ml_dtypes.bfloat16)
+    [y] = loaded.run([x])
+    assert y.dtype == x.dtype and y.tolist() == [3, -0.5, 6]
+    with pytest.raises(InputError, match="x.*bfloat16.*uint16"):
+        loaded.run([x.view(np.uint16)])
+
+
 def test_members_nobody_vouches_for_are_refused(compiled: dict[str, Executable], tmp_path: Path) -> None:
     save(compiled["dense"], tmp_path / "m.nst")
     forged = _altered(tmp_path / "m.nst", lambda m: m["members"].pop("logs/0.txt"))
@@ -426,8 +441,6 @@ def test_a_failed_save_leaves_the_old_file(compiled: dict[str, Executable], tmp_
 
 
 def test_tensors_of_every_kind_survive() -> None:
-    import ml_dtypes
-
     arrays = {
         "a": np.arange(7, dtype=np.int8),
         "none": np.zeros((0, 3), np.float32),

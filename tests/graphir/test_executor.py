@@ -112,6 +112,35 @@ def test_one_compile_serves_every_size() -> None:
             np.testing.assert_allclose(y, list(evaluate(g, {"x": x}).values())[0], atol=1e-5)
 
 
+def test_the_lower_bound_of_a_symbol_sizes_no_buffer() -> None:
+    """apache/tvm#18663: a 3x3 convolution whose batch is at least 1 and otherwise open, run with batch 2 and 5."""
+    from graphir.ir import Symbol
+
+    b = GraphBuilder(symbols=[Symbol("n", 1)])
+    x = b.input("x", ("n", 3, 6, 6))
+    [y] = b.add("conv2d", [x, b.constant(random(16, 3, 3, 3), "w")], {"padding": (1, 1, 1, 1)})
+    [y] = b.add("relu", [y])
+    [y] = b.add("conv2d", [y, b.constant(random(3, 16, 3, 3) / 9, "v")], {"padding": (1, 1, 1, 1)})
+    g = b.finish([b.add("add", [y, x])[0]])
+    for n, executable in zip((2, 5, 1, 3), run_levels(g, {"x": random(2, 3, 6, 6)}, 2e-5).values(), strict=True):
+        alone = np.concatenate([executable.run([random(n, 3, 6, 6)[i : i + 1]])[0] for i in range(n)])
+        assert executable.run([random(n, 3, 6, 6)])[0].tobytes() == alone.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_product_and_a_sum_of_halves_round_twice_in_one_kernel_too(dtype: str) -> None:
+    """modular/modular#6159: x * y + z of halves has the same bits in one kernel as in two, those of numpy."""
+    half = dtypes.dtype_of(dtype).numpy
+    b = GraphBuilder()
+    x, y, z = (b.input(name, ("n",), dtype) for name in "xyz")
+    [p] = b.add("multiply", [x, y])
+    g = b.finish([b.add("add", [p, z])[0]])
+    values = [random(37, seed=i).astype(half) for i in range(3)]
+    for level in range(4):
+        [found] = nt.compile(g, opt_level=level).run(values)
+        assert found.dtype == half and found.tobytes() == (values[0] * values[1] + values[2]).tobytes()
+
+
 def test_two_inputs_with_one_symbol_must_agree() -> None:
     b = GraphBuilder()
     x, y = b.input("x", ("n", 2)), b.input("y", ("n", 2))
@@ -158,7 +187,12 @@ def test_options_that_do_not_exist() -> None:
 
 
 def test_a_view_shares_the_lifetime_of_what_it_views() -> None:
-    for view, attrs in [("reshape", {"shape": (5, 8)}), ("identity", {}), ("cast", {"dtype": dtypes.float32})]:
+    """apache/tvm#20190: (x + 0.25 seen through a view of it) + (x + 0.125) is 2 x + 0.375."""
+    views: list[tuple[str, dict[str, object]]] = [
+        ("reshape", {"shape": (5, 8)}), ("identity", {}), ("cast", {"dtype": dtypes.float32}),
+        ("squeeze", {"axes": ()}), ("slice", {"starts": (0,), "ends": (5,)}),
+    ]  # fmt: skip
+    for view, attrs in views:
         b = GraphBuilder()
         x = b.input("x", (5, 8))
         quarter, eighth = (b.constant(np.array(c, np.float32), f"c{c}") for c in (0.25, 0.125))
@@ -166,7 +200,8 @@ def test_a_view_shares_the_lifetime_of_what_it_views() -> None:
         [left] = b.add(view, [src], attrs)
         [right] = b.add("add", [x, eighth])
         g = b.finish([b.add("add", [left, right])[0]])
-        run_levels(g, {"x": random(5, 8)})
+        for executable in run_levels(g, {"x": random(5, 8)}).values():
+            np.testing.assert_array_equal(executable.run([np.full((5, 8), 4, np.float32)])[0], np.float32(8.375))
 
 
 def test_two_views_of_one_input_are_never_written_in_place() -> None:

@@ -287,6 +287,33 @@ def test_convolution_attributes_in_packed_layouts(attrs: dict[str, object], chan
     run_levels(b.finish([y]), {"x": random(1, channels, 9, 11)}, 2e-5)
 
 
+@pytest.mark.parametrize("channels", [16, 13])
+@pytest.mark.parametrize(
+    ("kernel", "attrs"),
+    [
+        ((5, 5), {"padding": (1, 1, 2, 2), "strides": (2, 2)}),
+        ((3, 2), {"padding": (1, 0, 1, 3), "dilations": (1, 4)}),
+        ((2, 3), {"padding": (0, 2, 1, 0), "dilations": (3, 1), "strides": (1, 3)}),
+    ],
+)
+def test_convolutions_whose_axes_differ(kernel: tuple[int, int], attrs: dict[str, object], channels: int) -> None:
+    """apache/tvm#7142, #6267, Tencent/ncnn#315: each axis has its own kernel, stride, dilation and padding at each end;
+    in packed and plain layouts."""
+    b = GraphBuilder()
+    x = b.input("x", (1, channels, 9, 11))
+    [y] = b.add("conv2d", [x, b.constant(random(channels, channels, *kernel) / 5, "w")], attrs)
+    run_levels(b.finish([y]), {"x": random(1, channels, 9, 11)}, 2e-5)
+
+
+def test_a_dilated_depthwise_convolution_of_four_channels() -> None:
+    """apache/tvm#4511: depthwise 3x3 with dilation 2 on 5x5 and 4 channels leaves one point a channel."""
+    b = GraphBuilder()
+    x = b.input("x", (1, 4, 5, 5))
+    [y] = b.add("conv2d", [x, b.constant(random(4, 1, 3, 3), "w")], {"groups": 4, "dilations": (2, 2)})
+    [found] = run_levels(b.finish([y]), {"x": random(1, 4, 5, 5)})[3].run([random(1, 4, 5, 5)])
+    assert found.shape == (1, 4, 1, 1)
+
+
 # ------------------------------------------------------------------------------------------- users' passes, dumps, logs
 
 

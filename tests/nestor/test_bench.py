@@ -118,6 +118,15 @@ def test_padded_taps_are_no_work(tmp_path: Path) -> None:
     assert graph_work(nestor.from_onnx(path)).flop == 2 * 5 * 3 * taps[0] * taps[1]
 
 
+def test_work_beyond_32_bits_is_exact() -> None:
+    """apache/tvm#10935: a product of 4096 x 4096 x 4096 is 2^37 operations, and counts add up."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", "n"])
+    nodes = [helper.make_node("MatMul", ["x", "x"], ["p"]), helper.make_node("MatMul", ["p", "x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "n"])])
+    made = nestor.from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert graph_work(made, {"n": 4096}).flop == 2 * (1 << 37)
+
+
 def test_products_are_counted_at_the_given_sizes(tmp_path: Path) -> None:
     path = _model(
         tmp_path, [helper.make_node("MatMul", ["x", "w"], ["y"])], ["n", 7], {"w": np.zeros((7, 11), np.float32)}
