@@ -588,12 +588,11 @@ class Forms:
                 quotient, rest = self.constant(k), self.plus(a, b, -k)
         if rest is self.zero:
             return quotient
-        positive = self.interval(b).lo
-        if positive is not None and positive > 0:
-            if self.le0(self.scale(rest, -1)) and self.le0(self.shift(self.plus(rest, b, -1), 1)):
-                return quotient
-            if self.le0(self.shift(rest, 1)) and self.le0(self.scale(self.plus(rest, b), -1)):
-                return self.shift(quotient, -1)
+        # either says that b is positive: an iteration of a loop to b may rely on it
+        if self.le0(self.shift(self.plus(rest, b, -1), 1)) and self.le0(self.scale(rest, -1)):
+            return quotient
+        if self.le0(self.shift(rest, 1)) and self.le0(self.scale(self.plus(rest, b), -1)):
+            return self.shift(quotient, -1)
         return self.plus(quotient, self.of(self._quotient(rest, b, dtype)))
 
     def le0(self, form: Linear) -> bool:

@@ -25,7 +25,7 @@ SHAPES: dict[str, dict[str, tuple[int | str, ...]]] = {
 
 @cache
 def compiled(name: str, level: int) -> Any:
-    return nestor.compile(zoo.load(name), opt_level=level, shapes=SHAPES[name] or None)
+    return nestor.compile(zoo.load(name), opt_level=level, shapes=SHAPES.get(name) or None)
 
 
 @cache
@@ -103,7 +103,12 @@ def fallbacks(log: tuple[str, ...]) -> list[str]:
     return [line for line in log if line.startswith("kernels: ") and "failed" in line]
 
 
-@pytest.mark.parametrize("name", zoo.MODELS)
+OTHERS = [n for n in zoo.TRAINED if n not in (*zoo.MODELS, "voice_sequence")]
+
+
+@pytest.mark.parametrize(
+    "name", [*zoo.MODELS, "voice_sequence", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)]
+)
 def test_every_kernel_is_the_chosen_one(name: str) -> None:
     assert not fallbacks(compiled(name, 3).log)
 

@@ -145,6 +145,17 @@ def test_symbolic_ranges() -> None:
     assert repr(analyzer.simplify((P * M + K) % M)) == "k"
 
 
+def test_an_iteration_of_a_loop_knows_that_the_loop_is_not_empty() -> None:
+    for extent in (N, (N + 15) // 16, N * M):
+        analyzer = context()
+        x = Var("x")
+        analyzer.bind(x, const(0), extent)
+        assert repr(analyzer.simplify(x // extent)) == "0"
+        assert repr(analyzer.simplify(x % extent)) == "x"
+        assert repr(analyzer.simplify((x - extent) // extent)) == "-1"
+        assert repr(analyzer.simplify((x + 1) // extent)) != "0"
+
+
 def test_split_with_a_tail() -> None:
     io, ii = Var("io"), Var("ii")
     analyzer = Analyzer()
