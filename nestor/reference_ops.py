@@ -53,7 +53,7 @@ class GatherElements(OpRun):
 
     def _run(self, data: np.ndarray, indices: np.ndarray, axis: int | None = None) -> tuple[np.ndarray]:
         axis = 0 if axis is None else axis % data.ndim
-        place = list(np.indices(indices.shape, sparse=True))
+        place: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
         place[axis] = np.where(indices < 0, indices + data.shape[axis], indices)
         return (data[tuple(place)],)
 

@@ -149,9 +149,7 @@ class Builder:
                 body = seq(_init_nest(placed, init_block, slots, loops[position:]), body)
         return body
 
-    def _template(
-        self, analysis: Analysis, placed: Placed
-    ) -> tuple[Block, tuple[Expr, ...], dict[int, Storage]]:
+    def _template(self, analysis: Analysis, placed: Placed) -> tuple[Block, tuple[Expr, ...], dict[int, Storage]]:
         """The block of a stage over the buffers that store its tensors, and the copies that it uses of tensors with two
         (its last iteration variables); the other bindings and the predicate are still open."""
         state = analysis.state

@@ -89,13 +89,9 @@ def require_plain_storage(edit: Edit, *, padded: bool = False) -> None:
         help="choose another layout instead",
     )  # fmt: skip
     if stage.double is not None:
-        edit.fail(
-            f"{stage.name} has two copies in turn", cause=stage.double, help="call it before double_buffer"
-        )
+        edit.fail(f"{stage.name} has two copies in turn", cause=stage.double, help="call it before double_buffer")
     edit.require(
         not any(isinstance(b, AlignedBuffer) for b in stage.buffers), f"the storage of {stage.name} is aligned already",
         help="call it before storage_align",
     )  # fmt: skip
-    edit.require(
-        padded or not stage.multiples, f"{stage.name} is padded already", help="call it before pad_dimension"
-    )
+    edit.require(padded or not stage.multiples, f"{stage.name} is padded already", help="call it before pad_dimension")

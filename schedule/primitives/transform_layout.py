@@ -35,7 +35,8 @@ def transform_layout(edit: Edit, layout: Layout, *, pad: bool | None = None) -> 
         edit.fail(f"{layout!r} is no layout", help='make one with Layout.parse("NCHW16c", logical="NCHW")')
     rank = len(stage.outputs[0].shape)
     edit.require(
-        layout.rank == rank, f"the layout {layout} is of {layout.rank} dimensions, but {stage.name} has {rank}",
+        layout.rank == rank,
+        f"the layout {layout} is of {layout.rank} dimensions, but {stage.name} has {rank}",
         help=f'name the {rank} axes of {stage.name}: Layout.parse("AB8b", logical="AB") for two of them',
     )
     edit.require(stage.layouts[0] is None, f"{stage.name} has the layout {stage.layouts[0]} already")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -173,7 +173,7 @@ def _norm_reference(name: str, data: Any, p: int, **attrs: Any) -> Any:
 
 
 def _places_reference(name: str, data: Any, *, column_major: bool = False, **attrs: Any) -> Any:
-    order = "F" if column_major else "C"
+    order: Literal["C", "F"] = "F" if column_major else "C"
     sizes = data.shape[2:]
     inner = np.arange(np.prod(sizes)).reshape(sizes, order=order)
     flat = np.arange(data.shape[0] * data.shape[1]).reshape(*data.shape[:2], *(1,) * len(sizes)) * inner.size + inner

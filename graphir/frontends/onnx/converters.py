@@ -80,10 +80,10 @@ def _range(importer: _Importer, node: OnnxNode) -> list[Value]:
         raise UnsupportedError(f"node {node.name}: Range with a symbolic step", missing={"Range": [node.name]})
     span = dims.as_dim(limit) - dims.as_dim(start)
     count = dims.canonical((span + (step - 1)) // step if step > 0 else (span + (step + 1)) // step)
-    known = dims.constant(count)
-    if known is not None and known <= CONTENT_LIMIT:
-        values = [dims.canonical(dims.as_dim(start) + i * step) for i in range(known)]
-        return [importer.builder.integers(values, (const(known),), dtype, node.outputs[0], node.origins)]
+    size = dims.constant(count)
+    if size is not None and size <= CONTENT_LIMIT:
+        values = [dims.canonical(dims.as_dim(start) + i * step) for i in range(size)]
+        return [importer.builder.integers(values, (const(size),), dtype, node.outputs[0], node.origins)]
     return importer.add("arange", [], {"start": start, "count": count, "step": step, "dtype": dtype}, node)
 
 
