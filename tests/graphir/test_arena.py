@@ -64,6 +64,7 @@ def test_sizes_beyond_32_bits_are_exact() -> None:
 
 
 def test_a_symbolic_size_is_never_taken_for_its_lower_bound() -> None:
+    """apache/tvm#18663: sizes stay expressions."""
     blocks = [ArenaBlock(dims.canonical(N * 256), 0, 1), ArenaBlock(dims.canonical(N * 512), 1, 2)]
     arena = plan_arena(blocks, share=True)
     assert arena.nbytes is None and arena.layout({"n": 2})[1] == 1536

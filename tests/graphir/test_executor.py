@@ -205,6 +205,7 @@ def test_a_view_shares_the_lifetime_of_what_it_views() -> None:
 
 
 def test_two_views_of_one_input_are_never_written_in_place() -> None:
+    """apache/tvm#19577: x seen twice as a column, u * v beside v."""
     b = GraphBuilder()
     x = b.input("x", (4,))
     u, v = (b.add("unsqueeze", [x], {"axes": (1,)})[0] for _ in range(2))
@@ -229,6 +230,7 @@ def test_results_are_written_in_place_where_nobody_else_needs_the_operand() -> N
 
 
 def test_the_same_value_returned_twice_and_inputs_and_constants_returned() -> None:
+    """hidet-org/hidet#381: one mean returned twice."""
     b = GraphBuilder()
     x = b.input("x", (2, 3))
     c = b.constant(random(4), "c")
@@ -240,6 +242,7 @@ def test_the_same_value_returned_twice_and_inputs_and_constants_returned() -> No
 
 
 def test_an_intermediate_of_a_fusible_pattern_as_output() -> None:
+    """microsoft/onnxruntime#4110, #32416: outputs inside a pattern."""
     b = GraphBuilder()
     x = b.input("x", (4, 4))
     [y] = b.add("matmul", [x, b.constant(random(4, 4), "w")])
@@ -251,6 +254,7 @@ def test_an_intermediate_of_a_fusible_pattern_as_output() -> None:
 
 
 def test_sizes_of_zero_and_no_dimensions() -> None:
+    """apache/tvm#19578: (4, 0) times (0, 4), sums over nothing, sums of all."""
     b = GraphBuilder()
     x, y = b.input("x", (4, 0)), b.input("y", (0, 4))
     [p] = b.add("matmul", [x, y])
@@ -294,6 +298,7 @@ def test_profile_and_memory_print() -> None:
 
 
 def test_many_threads_share_one_executable() -> None:
+    """octoml/tvm2onnx#45: several threads run one executable."""
     b = GraphBuilder()
     y = b.input("x", ("n", 32))
     w = b.constant(random(32, 32) / 6, "w")
@@ -351,6 +356,7 @@ def test_equal_groups_are_compiled_once() -> None:
 
 
 def test_a_sum_of_halves_reshaped_permuted_and_added() -> None:
+    """hidet-org/hidet#100: sum, reshape, transpose, add, relu of float16."""
     b = GraphBuilder()
     x, c = b.input("x", (3, 1, 20, 8), "float16"), b.input("c", (1, 8, 1, 1), "float16")
     [y] = b.add("sum", [x], {"axes": (0,), "keepdims": False})
@@ -363,6 +369,7 @@ def test_a_sum_of_halves_reshaped_permuted_and_added() -> None:
 
 
 def test_nodes_without_operands() -> None:
+    """hidet-org/hidet#263: a kernel without inputs."""
     b = GraphBuilder()
     x = b.input("x", ("n", 4))
     [steps] = b.add("arange", [], {"start": 0, "count": x.shape[0], "step": 2, "dtype": dtypes.int64})

@@ -65,6 +65,7 @@ def test_a_join_that_would_make_a_cycle_is_refused() -> None:
 
 
 def test_a_diamond_with_broadcast_and_dense_in_both_orders() -> None:
+    """apache/tvm#11704: d * m + unsqueeze(m), operands in both orders."""
     for swap in (False, True):
         b = GraphBuilder()
         x0, x1, x2 = b.input("x0", (1, 2)), b.input("x1", (1, 2)), b.input("x2", (1, 2))
@@ -144,6 +145,7 @@ def test_guards_turned_off_keep_the_values() -> None:
 
 
 def test_scatter_like_sums_finish_before_they_are_gathered() -> None:
+    """pytorch/pytorch#171493: a whole sum, gathered by each element."""
     b = GraphBuilder()
     f = b.input("f", (64, 1))
     seg = b.constant(np.zeros((64,), np.int64), "seg")

@@ -191,6 +191,7 @@ def test_shape_arithmetic_leaves_no_nodes() -> None:
 
 
 def test_constants_to_tensor_to_shape_to_reshape() -> None:
+    """apache/tvm#20192, #20193: shapes computed from constants and shapes."""
     m = model(
         [
             node("Constant", [], ["a"], value_ints=[2, 3]),
@@ -210,6 +211,7 @@ def test_constants_to_tensor_to_shape_to_reshape() -> None:
 
 
 def test_reshape_zeros_and_one_shape_for_two() -> None:
+    """apache/tvm#20151, #20174, #7109: 0 in a shape, and one shape for two nodes."""
     shape = np.array([0, 3], np.int64)
     m = model(
         [node("Reshape", ["x", "s"], ["y"]), node("Reshape", ["c", "s"], ["z"])],
@@ -292,6 +294,7 @@ def test_split_by_sizes_by_count_and_with_a_rest() -> None:
 
 
 def test_casts_of_floats_to_small_integers() -> None:
+    """apache/tvm#19542: 300 to int8 is 44."""
     m = model([node("Cast", ["x"], ["y"], to=TensorProto.INT8)], {"x": (F, [4])}, ["y"])
     [y] = nt.compile(m).run([np.array([300.0, 50.7, -50.7, 0.0], np.float32)])
     assert y.tolist() == [44, 50, -50, 0] and y.dtype == np.int8
@@ -303,6 +306,7 @@ def test_dropout_is_nothing_when_inferring() -> None:
 
 
 def test_batch_norm_by_given_and_by_own_statistics() -> None:
+    """apache/tvm#18703: the given statistics unless training."""
     names = ["x", "s", "b", "m", "v"]
     inputs = {n: (F, [2, 3, 4] if n == "x" else [3]) for n in names}
     values = {n: np.abs(random(*s[1], seed=i)) + 0.1 for i, (n, s) in enumerate(inputs.items())}
@@ -351,6 +355,7 @@ def branchy(condition: str = "k") -> onnx.ModelProto:
 @pytest.mark.parametrize("k", [True, False])
 @pytest.mark.parametrize("k2", [True, False])
 def test_if_takes_either_branch(k: bool, k2: bool) -> None:
+    """apache/tvm#14647: If with captured values and a branch in a branch."""
     inputs = {"x": random(3, 3), "k": np.array(k), "k2": np.array([k2])}
     agree(branchy(), inputs)
     executable = nt.compile(branchy(), opt_level=2)

@@ -72,6 +72,7 @@ def test_simplify_neutral_constants_and_what_it_must_leave() -> None:
 
 
 def test_common_nodes_are_computed_once() -> None:
+    """apache/tvm#16057: p = a * b and q = a * b, one compared, one returned."""
     b = GraphBuilder()
     x, y = b.input("x", (2, 3)), b.input("y", (2, 3))
     [p] = b.add("multiply", [x, y])
@@ -123,6 +124,7 @@ def test_constants_are_folded_with_the_bits_of_run_time() -> None:
 
 
 def test_folding_keeps_bool() -> None:
+    """apache/tvm#20282: Less of two constants is an output and is used."""
     b = GraphBuilder()
     x = b.input("x", (3,))
     p, q = b.constant(random(3, seed=1), "p"), b.constant(random(3, seed=2), "q")
@@ -133,6 +135,7 @@ def test_folding_keeps_bool() -> None:
 
 
 def test_integer_division_by_a_constant_zero_does_not_stop_the_compiler() -> None:
+    """apache/tvm#17745: 7 / 0 and 7 mod 0 of constants."""
     b = GraphBuilder()
     x = b.input("x", (2,), "int32")
     zero = b.constant(np.zeros(200, np.int32).reshape(100, 2), "zero")
@@ -237,6 +240,7 @@ def test_channel_counts_that_do_not_divide() -> None:
 
 
 def test_a_constant_of_one_element_through_a_blocked_layout() -> None:
+    """apache/tvm#4508: convolution, bias, relu, a constant of shape (1,)."""
     b = GraphBuilder()
     x = b.input("x", (1, 10, 10, 64))
     [t] = b.add("transpose", [x], {"axes": (0, 3, 1, 2)})
@@ -260,6 +264,7 @@ def test_a_broadcast_constant_stays_plain_beside_packed_values() -> None:
 
 
 def test_a_slice_across_a_blocked_axis() -> None:
+    """apache/tvm#8759: every fifth channel of a packed convolution."""
     b = GraphBuilder()
     x = b.input("x", (1, 16, 8, 8))
     [y] = b.add("conv2d", [x, b.constant(random(24, 16, 1, 1), "w")])
@@ -279,6 +284,7 @@ def test_a_slice_across_a_blocked_axis() -> None:
 )
 @pytest.mark.parametrize("channels", [16, 13])
 def test_convolution_attributes_in_packed_layouts(attrs: dict[str, object], channels: int) -> None:
+    """apache/tvm#7142, #4511: pads, strides and dilations of each axis."""
     groups = channels if "groups" in attrs else 1
     b = GraphBuilder()
     x = b.input("x", (1, channels, 9, 11))

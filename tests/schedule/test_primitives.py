@@ -62,6 +62,7 @@ def test_divisible_splits_have_no_guard() -> None:
 
 @pytest.mark.parametrize("factor", [0, -3])
 def test_split_refuses_factors_that_are_not_positive(factor: int) -> None:
+    """apache/tvm#9805, halide/Halide#2812: factors 0 and -3."""
     _, _, c = matmul()
     s = create_schedule(c)
     with pytest.raises(ScheduleError, match=rf"split\(k, factor={factor}\): the factor for k must be at least 1"):
@@ -75,6 +76,7 @@ def test_split_refuses_factors_that_are_not_positive(factor: int) -> None:
 
 
 def test_a_reduction_splits_with_a_guard() -> None:
+    """halide/Halide#7827: factors that do not divide a reduction."""
     for factor in (1, 2, 3, 4, 5, 6):
         _, _, c = matmul(3, 4, 5)
         s = create_schedule(c)
@@ -235,7 +237,8 @@ def test_a_replay_that_fails_names_the_earlier_call() -> None:
     require_same_bits(s, {n: 5})
 
 
-def test_compute_at_needs_all_readers_inside() -> None:  # B19
+def test_compute_at_needs_all_readers_inside() -> None:
+    """halide/Halide#679, #86: a reader outside the loop."""
     a = te.placeholder((8, 8), name="A")
     p = te.compute((8, 8), lambda i, j: a[i, j] + 1.0, name="p")
     q = te.compute((8, 8), lambda i, j: p[i, j] * 2.0, name="q")
@@ -270,7 +273,8 @@ def test_compute_at_a_stage_that_does_not_read_it() -> None:
         s[b].compute_at(s[b], "i")
 
 
-def test_nothing_is_computed_inside_a_vectorized_loop() -> None:  # B4
+def test_nothing_is_computed_inside_a_vectorized_loop() -> None:
+    """apache/tvm#15877: compute_at below a vectorized loop."""
     a, b, c = elementwise(48, 8)
     s = create_schedule(c)
     _, inner = s[c].split("j", factor=4)
@@ -285,6 +289,7 @@ def test_nothing_is_computed_inside_a_vectorized_loop() -> None:  # B4
 
 
 def test_inline_keeps_bits_and_refuses() -> None:
+    """exo-lang/exo#612: an output is never inlined."""
     a = te.placeholder((6, 5), name="A")
     w = te.placeholder((6, 5), name="W")
     product = te.compute((6, 5), lambda i, j: a[i, j] * w[i, j], name="product")
@@ -320,6 +325,7 @@ def test_inline_refuses_a_host() -> None:
 
 
 def test_a_low_precision_value_is_rounded_when_inlined() -> None:
+    """modular/modular#6159: a float16 product, inlined."""
     a = te.placeholder((33,), "float16", name="A")
     b = te.compute((33,), lambda i: a[i] * a[i], name="B")
     c = te.compute((33,), lambda i: b[i].astype("float32") + 1.0, name="C")
@@ -354,7 +360,8 @@ def test_cache_write_comes_first() -> None:
         create_schedule(matmul()[2])["C"].cache_write("L1")
 
 
-def test_cache_write_of_several_outputs() -> None:  # B11
+def test_cache_write_of_several_outputs() -> None:
+    """apache/tvm#2912: cache_write of two outputs of one compute."""
     a, b = te.placeholder((9,), name="A"), te.placeholder((9,), name="B")
     c = te.compute((9,), lambda i: a[i] + b[i], name="C")
     f, e = te.compute((9,), lambda i: (c[i] * b[i], c[i] + b[i]), name="FE")

@@ -14,7 +14,8 @@ from tests.schedule.bits import require_same_bits, run
 
 @pytest.mark.parametrize("inner", [10, 7, 3])
 @pytest.mark.parametrize("outer", [32, 10, 3])
-def test_nested_tails(outer: int, inner: int) -> None:  # B1
+def test_nested_tails(outer: int, inner: int) -> None:
+    """apache/tvm#2898: n elements split by two factors, one stage computed at the other's outer loop."""
     for n in (*range(1, 12), 31, 32, 33, 47, 48, 63, 64, 65, 69, 70):
         a = te.placeholder((n,), "float16", name="A")
         c = te.compute((n,), lambda i: a[i], name="C")  # noqa: B023
@@ -27,7 +28,8 @@ def test_nested_tails(outer: int, inner: int) -> None:  # B1
 
 
 @pytest.mark.parametrize(("n", "factor"), [(17, 4), (60, 16), (1, 64), (63, 64), (65, 64)])
-def test_constant_tails(n: int, factor: int) -> None:  # B2
+def test_constant_tails(n: int, factor: int) -> None:
+    """apache/tvm#4243, #3733, #743: splits that do not divide, unrolled."""
     a = te.placeholder((n,), name="A")
     c = te.compute((n,), lambda i: te.if_then_else(te.all(i > 4, i < 20), a[i], 0.0), name="C")
     s = create_schedule(c)
@@ -36,7 +38,8 @@ def test_constant_tails(n: int, factor: int) -> None:  # B2
     require_same_bits(s)
 
 
-def test_symbolic_tails() -> None:  # B2
+def test_symbolic_tails() -> None:
+    """apache/tvm#762: n split by 64 at n = 0, 1, 63, 64, 65 and 127."""
     n = te.var("n")
     a = te.placeholder((n,), name="A")
     b = te.compute((n,), lambda i: a[i] + 1.0, name="B")
@@ -67,7 +70,8 @@ def test_symbolic_parts() -> None:
             require_same_bits(s, dict(zip((n, m), sizes)))
 
 
-def test_attached_regions_are_tight() -> None:  # A14: values, and the loops of the attached stage
+def test_attached_regions_are_tight() -> None:
+    """apache/tvm#1316, #2564: B[i + 5 j] over j, and rows i to i + 2."""
     a = te.placeholder((15,), name="A")
     b = te.compute((15,), lambda i: a[i] + 1.0, name="B")
     c = te.compute((5, 3), lambda i, j: b[i + 5 * j] * 2.0, name="C")
@@ -86,7 +90,9 @@ def test_attached_regions_are_tight() -> None:  # A14: values, and the loops of 
     require_same_bits(s)
 
 
-def test_padding_under_stacked_convolutions() -> None:  # A14 (c)
+def test_padding_under_stacked_convolutions() -> None:
+    """apache/tvm#3096: three convolutions with inlined padding do not grow."""
+
     def layer(data: te.Tensor, n: int, name: str) -> tuple[te.Tensor, te.Tensor]:
         padded = te.compute(
             (n + 2,),

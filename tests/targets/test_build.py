@@ -61,6 +61,7 @@ def test_every_dtype_goes_through_the_door(t: str) -> None:
 
 
 def test_a_comparison_gives_bools() -> None:
+    """apache/tvm#1808: A > B into a bool array of an odd size."""
     a = te.placeholder((te.var("n"),), "float32", "A")
     b = te.placeholder(a.shape, "float32", "B")
     c = te.compute(a.shape, lambda i: a[i] > b[i], name="C")
@@ -72,6 +73,7 @@ def test_a_comparison_gives_bools() -> None:
 
 
 def test_every_float16_operation_rounds() -> None:
+    """apache/tvm#12380: X[d, c, a] * sqrt(X[d, d, b]) of float16."""
     x = te.placeholder((3, 3, 3), "float16", "X")
     out = te.compute((3, 3, 3, 3), lambda a, b, c, d: x[d, c, a] * te.sqrt(x[d, d, b]), name="out")
     value = np.abs(np.random.default_rng(4).standard_normal((3, 3, 3)) * 10).astype(np.float16)
@@ -83,6 +85,7 @@ def test_every_float16_operation_rounds() -> None:
 
 
 def test_unsigned_numbers_wrap() -> None:
+    """apache/tvm#12383: 0 - X of uint32."""
     x = te.placeholder((8,), "uint32", "X")
     out = te.compute((8,), lambda i: te.const(0, "uint32") - x[i], name="out")
     value = np.array([0, 3, 2, 0, 4, 0, 2, 0], np.uint32)
@@ -258,6 +261,7 @@ def test_a_host_function_that_does_not_exist_is_named() -> None:
 
 
 def test_an_operation_on_a_dtype_that_it_cannot_take_is_a_type_error() -> None:
+    """apache/tvm#18767, #20399: tanh of int16; bool / bool."""
     x, y = te.placeholder((4,), "int16", "X"), te.placeholder((4,), "bool", "Y")
     with pytest.raises(TypeError, match="tanh: not defined on int16"):
         te.compute((4,), lambda i: te.tanh(x[i]))

@@ -92,6 +92,7 @@ def test_argmax_with_ties_and_nan() -> None:
 
 
 def test_maximum_over_nan_is_nan_in_any_order() -> None:
+    """apache/tvm#19579: the maximum of [NaN, 1] and of [2, NaN]."""
     a = te.placeholder((2, 2), name="A")
     r = te.reduce_axis((0, 2), "r")
     out = np.zeros(2, np.float32)
@@ -101,6 +102,7 @@ def test_maximum_over_nan_is_nan_in_any_order() -> None:
 
 
 def test_bool_buffers_hold_0_and_1() -> None:
+    """apache/tvm#1808: a bool is one byte, 0 or 1."""
     a, b = te.placeholder((5,), name="A"), te.placeholder((5,), name="B")
     out = np.ones(5, np.bool_)
     x, y = np.arange(5, dtype=np.float32), np.array([1, 1, 1, 9, np.nan], np.float32)
@@ -123,6 +125,7 @@ def test_halves_round_after_every_operation(t: str) -> None:
 
 
 def test_bfloat16_widens_by_value() -> None:
+    """apache/tvm#18556: a bfloat16 stored as float32 is its value."""
     a = te.placeholder((2,), "bfloat16", "A")
     out = np.zeros(2, np.float32)
     run(te.create_func([a, te.compute((2,), lambda i: a[i].astype("float32") * 2.0)]),
@@ -139,6 +142,7 @@ def test_if_then_else_guards_a_read_out_of_bounds() -> None:
 
 
 def test_zero_dimensional_tensors() -> None:
+    """apache/tvm#3240: tensors without dimensions are scalars."""
     a, scale = te.placeholder((3,), name="A"), te.placeholder((), name="scale")
     r = te.reduce_axis((0, 3), "r")
     total = te.compute((), lambda: te.sum(a[r] * scale, axis=r), name="T")

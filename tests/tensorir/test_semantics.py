@@ -54,6 +54,7 @@ def as_numpy(x: Any, t: DType) -> Any:
 
 @pytest.mark.parametrize("p", range(-20, 21))
 def test_division_by_brute_force(p: int) -> None:
+    """dmlc/HalideIR#52, apache/tvm#4127: quotients and remainders of both signs."""
     for q in (-5, -4, -3, -2, -1, 1, 2, 3, 4, 5):
         exact = Fraction(p, q)
         for cls, rule in ((ir.FloorDiv, math.floor), (ir.TruncDiv, math.trunc)):
@@ -63,6 +64,7 @@ def test_division_by_brute_force(p: int) -> None:
 
 
 def test_onnx_truncates_where_numpy_floors() -> None:
+    """onnx/onnx#7570, microsoft/onnxruntime#26997: [8, -8, 7, -7] by [-3, 3, -2, 2]."""
     pairs = list(zip([8, -8, 7, -7], [-3, 3, -2, 2], strict=True))
     assert [semantics.fold(ir.TruncDiv, pq, dtypes.int32) for pq in pairs] == [-2, -2, -3, -3]
     assert [semantics.fold(ir.FloorDiv, pq, dtypes.int32) for pq in pairs] == [-3, -3, -4, -4]
@@ -103,17 +105,20 @@ def test_integer_arithmetic_is_numpys(t: DType, data: st.DataObject) -> None:
 
 
 def test_unsigned_subtraction_wraps() -> None:
+    """apache/tvm#12383: 0 - x of uint32."""
     got = [semantics.fold(ir.Sub, (0, x), dtypes.uint32) for x in (0, 3, 2, 0, 4)]
     assert got == [0, 4294967293, 4294967294, 0, 4294967292]
 
 
 def test_int8_product_wraps_before_it_is_widened() -> None:
+    """apache/tvm#12378: 127 * 127 of int8, then int64."""
     k = ir.const(127, "int8")
     e = ir.cast(ir.Mul(k, k, dtypes.int8), "int64") * ir.const(10, "int64")
     assert evaluate(e) == 10
 
 
 def test_uint8_sum_wraps_before_it_is_widened() -> None:
+    """pytorch/pytorch#105264: int16(x + x) of uint8 128."""
     x = ir.Var("x", dtypes.uint8)
     assert evaluate(ir.cast(x + x, "int16"), {x: 128}) == 0
 
@@ -122,6 +127,7 @@ def test_uint8_sum_wraps_before_it_is_widened() -> None:
 
 
 def test_float_to_int8_is_the_onnx_cast() -> None:
+    """apache/tvm#19542: 300, NaN and infinities to int8."""
     values = [300.0, math.nan, math.inf, -math.inf, 50.0, -50.0]
     got = [semantics.cast(v, dtypes.float32, dtypes.int8) for v in values]
     assert got == [44, 0, 0, 0, 50, -50]
@@ -164,6 +170,7 @@ def test_rounding_is_numpys_and_ml_dtypes(x: float) -> None:
 
 
 def test_bfloat16_is_not_read_as_an_integer() -> None:
+    """tile-ai/tvm#70: 1/1024 as bfloat16, doubled in float32."""
     bits = semantics.to_bits(1 / 1024, dtypes.bfloat16)
     assert bits == 0x3A80
     x = ir.Var("x", dtypes.bfloat16)
@@ -269,6 +276,7 @@ def test_fma_of_halves_is_the_rounded_float32_fma(a: float, b: float, c: float) 
 
 
 def test_mod_of_floats() -> None:
+    """apache/tvm#20170, #17881: remainders of floats with the sign of either operand."""
     f32 = dtypes.float32
     assert semantics.fold(ir.TruncMod, (-5.5, 3.0), f32) == -2.5
     assert semantics.fold(ir.FloorMod, (-5.0, 3.0), f32) == 1.0
@@ -295,6 +303,7 @@ def test_float_division_with_remainder_is_numpys(t: DType, data: st.DataObject) 
 
 
 def test_min_and_max_propagate_nan() -> None:
+    """apache/tvm#19579: NaN on either side."""
     nan = math.nan
     for cls in (ir.Min, ir.Max):
         for pair in ((nan, 1.0), (1.0, nan), (nan, nan), (nan, math.inf)):

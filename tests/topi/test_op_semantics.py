@@ -48,6 +48,7 @@ def f32(*values: Any) -> np.ndarray:
 
 
 def test_nan_stays_in_maximum_minimum_relu_clip_and_sign() -> None:
+    """apache/tvm#19579, #19572, #19540: NaN on either side."""
     x, y = f32(NAN, 1, NAN), f32(1, NAN, NAN)
     assert np.isnan(run("maximum", x, y)).all()
     assert np.isnan(run("minimum", x, y)).all()
@@ -58,6 +59,7 @@ def test_nan_stays_in_maximum_minimum_relu_clip_and_sign() -> None:
 
 @pytest.mark.parametrize("name", ["max", "min"])
 def test_nan_wins_a_reduction_wherever_it_stands(name: str) -> None:
+    """apache/tvm#19579: [NaN, 1] and [2, NaN]."""
     assert np.isnan(run(name, f32([NAN, 1], [2, NAN]), axes=(1,), keepdims=False)).all()
 
 
@@ -71,6 +73,7 @@ def test_nan_wins_a_pool() -> None:
 
 
 def test_reductions_of_nothing() -> None:
+    """apache/tvm#19578: sum 0, product 1, maximum the lowest, minimum the highest."""
     x = np.zeros((2, 0), np.float32)
     np.testing.assert_array_equal(run("sum", x, axes=(1,), keepdims=False), f32(0, 0))
     np.testing.assert_array_equal(run("prod", x, axes=(1,), keepdims=False), f32(1, 1))
@@ -82,6 +85,7 @@ def test_reductions_of_nothing() -> None:
 
 
 def test_reducing_a_scalar_is_the_scalar() -> None:
+    """apache/tvm#19676: max of a tensor without dimensions."""
     assert run("max", np.array(3.0, np.float32)) == 3
     assert run("sum", np.array(3.0, np.float32), axes=(), noop=True) == 3
 
@@ -90,6 +94,7 @@ def test_reducing_a_scalar_is_the_scalar() -> None:
     ("name", "wanted"), [("sum", [1, -2]), ("sum_square", [1, 4]), ("l1_norm", [1, 2]), ("l2_norm", [1, 2])]
 )
 def test_no_axes_with_noop_still_applies_the_element_function(name: str, wanted: list[float]) -> None:
+    """microsoft/onnxruntime#19147, #25095, onnx/onnx#7140."""
     np.testing.assert_array_equal(run(name, f32(1, -2), axes=(), noop=True, keepdims=False), wanted)
     np.testing.assert_array_equal(run(name, f32(1, -2), noop=True, keepdims=False), wanted)
 
@@ -98,6 +103,7 @@ def test_no_axes_with_noop_still_applies_the_element_function(name: str, wanted:
 
 
 def test_arg_reductions_take_the_first_of_equals_or_the_last() -> None:
+    """pytorch/pytorch#184893, #38922: ties, and an axis of size 1."""
     x = np.zeros((4, 9, 1), np.float32)
     np.testing.assert_array_equal(run("argmax", x, axis=2), np.zeros((4, 9, 1)))
     for n in range(1, 8):
@@ -122,6 +128,7 @@ def test_arg_reductions_and_extremes_of_bools_take_the_first() -> None:
 
 
 def test_integer_division_and_remainder() -> None:
+    """onnx/onnx#7570, apache/tvm#20170: signs of quotients and remainders."""
     x, y = np.array([8, -8, 7, -7], np.int32), np.array([-3, 3, -2, 2], np.int32)
     np.testing.assert_array_equal(run("divide", x, y), [-2, -2, -3, -3])
     np.testing.assert_array_equal(run("floor_divide", x, y), [-3, -3, -4, -4])
@@ -139,11 +146,13 @@ def test_kinds_that_an_op_cannot_take_are_named() -> None:
 
 
 def test_small_integers_wrap_before_they_are_widened() -> None:
+    """pytorch/pytorch#105264: 128 + 128 of uint8."""
     x = np.array([128, 200], np.uint8)
     np.testing.assert_array_equal(run("add", x, x), np.array([0, 144], np.uint8))
 
 
 def test_casts_of_floats_to_small_integers() -> None:
+    """apache/tvm#19542: [300, NaN, inf, -inf, 50, -50] to int8."""
     x = f32(300, NAN, INF, -INF, 50, -50)
     np.testing.assert_array_equal(run("cast", x, dtype=dtypes.int8), [44, 0, 0, 0, 50, -50])
 
@@ -152,6 +161,7 @@ def test_casts_of_floats_to_small_integers() -> None:
 
 
 def test_negative_indices_count_from_the_end() -> None:
+    """apache/tvm#19436, #20316: rows 0 and -1."""
     x = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(run("gather", x, np.array([0, -1])), x[[0, 2]])
     np.testing.assert_array_equal(run("gather_nd", x, np.array([[0, -1], [-3, 1]])), [4, 2])
@@ -164,6 +174,7 @@ def test_a_wrong_index_reads_inside_the_tensor() -> None:
 
 
 def test_slices_backward_empty_and_beyond_the_end() -> None:
+    """apache/tvm#19532, #6263: (0, 5, -1) is empty; INT64 ends."""
     x = np.arange(10, dtype=np.float32)
     big = 2**63 - 1
     assert run("slice", x, starts=(0,), ends=(5,), steps=(-1,)).shape == (0,)
@@ -174,6 +185,7 @@ def test_slices_backward_empty_and_beyond_the_end() -> None:
 
 @pytest.mark.parametrize("start", [-2, 0, 3, -99, 99])
 def test_a_slice_whose_start_is_known_at_run_time(start: int) -> None:
+    """apache/tvm#20263: a start of -2."""
     s = var("s")
     x = placeholder((10,), "float32", "x")
     [(shape, _)] = get_op("slice").infer([((10,), "float32")], {"starts": (s,), "ends": (10,)})
@@ -186,12 +198,14 @@ def test_a_slice_whose_start_is_known_at_run_time(start: int) -> None:
 
 
 def test_reshape_copies_zero_unless_told_otherwise() -> None:
+    """apache/tvm#20151, #20174: [0, 3] of (2, 3); [0, 2] of (2, 0)."""
     x = np.zeros((2, 3), np.float32)
     assert run("reshape", x, shape=(0, 3)).shape == (2, 3)
     assert run("reshape", np.zeros((2, 0), np.float32), shape=(0, 2), allowzero=True).shape == (0, 2)
 
 
 def test_prelu_slopes_of_several_shapes() -> None:
+    """apache/tvm#18598: slopes of shapes (1,), (4, 1, 1) and (1, 4, 4, 4)."""
     x = np.random.default_rng(0).standard_normal((1, 4, 4, 4)).astype(np.float32)
     for shape in [(1,), (4, 1, 1), (1, 4, 4, 4)]:
         slope = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
@@ -199,6 +213,7 @@ def test_prelu_slopes_of_several_shapes() -> None:
 
 
 def test_matmul_broadcasts_batches_of_both_operands() -> None:
+    """onnx-tool#30: (2, 3) times (4, 3, 5)."""
     a = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
     b = np.random.default_rng(1).standard_normal((4, 3, 5)).astype(np.float32)
     np.testing.assert_allclose(run("matmul", a, b), a @ b, rtol=1e-5, atol=1e-6)
@@ -208,6 +223,7 @@ def test_matmul_broadcasts_batches_of_both_operands() -> None:
 
 
 def test_padding_of_a_max_pool_is_never_an_element() -> None:
+    """pytorch/pytorch#33382: all elements below 0, of int8 and float32."""
     x = np.full((1, 1, 3, 3), -5, np.int8)
     np.testing.assert_array_equal(run("max_pool2d", x, kernel=(3, 3), padding=(1, 1, 1, 1)), x)
     y = np.full((1, 1, 3, 3), -5, np.float32)
@@ -215,6 +231,7 @@ def test_padding_of_a_max_pool_is_never_an_element() -> None:
 
 
 def test_windows_of_padding_only_are_refused() -> None:
+    """tinygrad/tinygrad#7726: padding as wide as the kernel."""
     x = np.zeros((1, 1, 4, 4), np.float32)
     with pytest.raises(OpError, match="windows of padding only"):
         run("max_pool2d", x, kernel=(2, 2), padding=(2, 0, 0, 0))
@@ -224,11 +241,13 @@ def test_windows_of_padding_only_are_refused() -> None:
 
 
 def test_softplus_is_accurate_at_both_ends() -> None:
+    """apache/tvm#18241, microsoft/onnxruntime#10491: at 100 and -12.3392."""
     y = run("softplus", f32(100, -12.3392, 0))
     np.testing.assert_allclose(y, [100, 4.3767584e-06, np.log(2)], rtol=1e-6)
 
 
 def test_layer_norm_of_large_neighbours() -> None:
+    """apache/tvm#19592: [80000 .. 80003]."""
     one, zero = np.ones(4, np.float32), np.zeros(4, np.float32)
     y = run("layer_norm", f32([80000, 80001, 80002, 80003]), one, zero)
     np.testing.assert_allclose(y, [[-1.3416, -0.4472, 0.4472, 1.3416]], rtol=1e-4)
@@ -308,6 +327,7 @@ def test_softmax_of_bfloat16_compares_values_and_not_bits() -> None:
 
 
 def test_sinh_and_cosh_just_below_overflow() -> None:
+    """apache/tvm#19559: at 88.85, 89, 89.2 and -88.95."""
     wanted = [1.9321198e38, 2.2448064e38, 2.7418043e38]
     np.testing.assert_allclose(run("sinh", f32(88.85, 89, 89.2)), wanted, rtol=1e-5)
     np.testing.assert_allclose(run("sinh", f32(-88.95)), [-2.1353193e38], rtol=1e-5)
@@ -318,12 +338,14 @@ def test_sinh_and_cosh_just_below_overflow() -> None:
 
 
 def test_dequantize_by_axis() -> None:
+    """sonos/tract#2849: int8 (2, 3) with scales [0.5, 2, 10] along axis 1."""
     x = np.array([[1, 1, 1], [4, 4, 4]], np.int8)
     y = run("dequantize_linear", x, f32(0.5, 2, 10), np.array([0, 1, -1], np.int8), axis=1)
     np.testing.assert_array_equal(y, [[0.5, 0, 20], [2, 6, 50]])
 
 
 def test_quantize_rounds_to_even_and_saturates() -> None:
+    """apache/tvm#9028, #20126: ties, values beyond the type, no dimensions."""
     y = run("quantize_linear", f32(0.5, 1.5, 2.5, -1, 300), np.array(1.0, np.float32))
     np.testing.assert_array_equal(y, np.array([0, 2, 2, 0, 255], np.uint8))
     z = run("quantize_linear", np.array(-300.0, np.float32), np.array(1.0, np.float32), np.array(0, np.int8))
@@ -331,6 +353,7 @@ def test_quantize_rounds_to_even_and_saturates() -> None:
 
 
 def test_resize_uses_the_scale_that_was_asked_for() -> None:
+    """apache/tvm#19570: 3x3 by 2.5: coordinates use 2.5, not 7/3."""
     x = np.arange(9, dtype=np.float32).reshape(3, 3)
     nearest = run("resize", x, scales=(2.5, 2.5))
     order = [0, 0, 0, 1, 1, 2, 2]

@@ -28,6 +28,7 @@ def run(name: str, *arrays: np.ndarray, **attrs: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 100, 257])
 @pytest.mark.parametrize("descending", [False, True])
 def test_sort_is_stable_and_nan_is_the_largest(count: int, descending: bool) -> None:
+    """apache/tvm#3361, #4860: equal keys keep their order."""
     rng = np.random.default_rng(count)
     x = rng.integers(0, 9, count).astype(np.float32)
     x[rng.random(count) < 0.2] = np.nan

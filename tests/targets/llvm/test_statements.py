@@ -191,6 +191,7 @@ def test_allocations_small_large_and_symbolic(size: int, symbolic: bool) -> None
 
 
 def test_no_memory_is_a_status_that_names_the_bytes() -> None:
+    """apache/tvm#14347: an allocation that cannot be had."""
     n, i = Var("n"), Var("i")
     out, big = buffer("out", 4, F32), buffer("big", n, F32, "local")
     small = buffer("small", n * 0 + 64, F32, "local")
@@ -309,6 +310,7 @@ def test_code_for_another_machine_is_generated_here() -> None:
 
 
 def test_the_text_has_no_flags_that_change_a_programs_meaning() -> None:
+    """apache/tvm#12383: no nuw or nsw on what a user computes."""
     a, out = buffer("a", 8, dtypes.uint32), buffer("out", 8, dtypes.uint32)
     lanes = ramp(const(0), 1, 8)
     func = Func("minus", (a, out), (), Store(out, (lanes,), ir.broadcast(const(0, "uint32"), 8) - read(a, (lanes,))))
@@ -340,6 +342,7 @@ def test_what_is_not_flat_is_an_internal_error(make: object, message: str) -> No
 
 @pytest.mark.slow
 def test_an_index_beyond_32_bits() -> None:
+    """tinygrad/tinygrad#3961: 2^31 + 64 bytes are filled to the end."""
     n, i = Var("n"), Var("i")
     out = buffer("out", n, dtypes.uint8)
     lanes = ramp(i * 64, 1, 64)

@@ -32,6 +32,7 @@ DIVISORS = [-5, -4, -3, -2, -1, 1, 2, 3, 4, 5]
 
 
 def test_truncating_and_floor_division_are_kept_apart() -> None:
+    """apache/tvm#2308: (240 + 48 x) / 16, (241 + 48 x) / 16 and (10 x + 5) / 10, truncating and by floor."""
     assert repr(simplify(truncdiv(240 + 48 * X, 16))) == "x * 3 + 15"
     for e in (truncdiv(241 + 48 * X, 16), truncdiv(10 * X + 5, 10)):
         assert type(simplify(e)).__name__ == "TruncDiv"
@@ -44,6 +45,7 @@ def test_truncating_and_floor_division_are_kept_apart() -> None:
 
 
 def test_remainder_of_a_vector_keeps_lanes_that_wrap() -> None:
+    """apache/tvm#8616: (50 t + 8 o + lane) mod 20 over 8 lanes is no ramp."""
     t, o = Var("t"), Var("o")
     e = floormod(50 * t + 8 * o + ramp(const(0), const(1), 8), 20)
     analyzer = Analyzer()
@@ -58,6 +60,7 @@ def test_remainder_of_a_vector_keeps_lanes_that_wrap() -> None:
 
 
 def test_one_round_reaches_the_fixpoint() -> None:
+    """apache/tvm#5922: ((x0 - (0 - 5 x1) // 2) - 1) + (37 - 5 (x1 + 7)) // 2 is x0."""
     a, b = Var("x0"), Var("x1")
     e = ((a - floordiv(0 - 5 * b, 2)) - 1) + floordiv(37 + (b + 7) * (-5), 2)
     assert simplify(e) is a
@@ -92,6 +95,7 @@ def test_signs_of_division(operation) -> None:
 
 
 def test_narrow_types_wrap() -> None:
+    """apache/tvm#12378, #12383: 127 * 127 of int8 is 1, 0 - 3 of uint32 is 4294967293."""
     k = const(127, "int8")
     assert simplify(k * k).value == 1
     u = Var("u", dtypes.uint32)

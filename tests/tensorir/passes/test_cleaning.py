@@ -105,7 +105,9 @@ def test_indices_are_narrowed_where_they_fit() -> None:
     assert narrow_indices(func, MASKED) is func
 
 
-def test_indices_that_do_not_fit_stay() -> None:  # A12
+def test_indices_that_do_not_fit_stay() -> None:
+    """tinygrad/tinygrad#6987, triton-lang/triton#832: more than 2^31 elements, and few elements at an offset of
+    2^33."""
     narrow = dataclasses.replace(MASKED, index_bits=32)
     for n, offset in (((1 << 31) + 64, 0), (8, 1 << 33)):
         b = Buffer("B", (const(n + offset),), dtypes.uint8)

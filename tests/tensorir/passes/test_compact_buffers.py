@@ -63,7 +63,8 @@ def test_tile_is_as_large_as_its_halo(n: int) -> None:
     require_same_bits(func, compact)
 
 
-def test_loose_bounds() -> None:  # A14 (b)
+def test_loose_bounds() -> None:
+    """apache/tvm#2564: rows i to i + 2 of a tile of 10 rows are 12 rows."""
     a = te.placeholder((12, 20), name="A")
     b = te.compute((21, 20), lambda i, j: a[te.minimum(i, 11), j] + 1.0, name="B")
     k, r = te.reduce_axis((0, 20), name="k"), te.reduce_axis((0, 3), name="r")
@@ -146,6 +147,7 @@ def test_symbolic_hull_stays_an_expression() -> None:
 
 
 def test_addressed_memory_is_left_alone() -> None:
+    """apache/tvm#13976: memory whose address is passed on is used to the end."""
     dtype = te.placeholder((1,)).dtype
     t = Buffer("T", (const(8),), dtype)
     from tensorir import dtypes

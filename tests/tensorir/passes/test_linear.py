@@ -101,7 +101,8 @@ def test_equal_expressions_are_one_object() -> None:
     assert scope.simplify(index) is f
 
 
-def test_lanes_that_cross_a_block_stay_apart() -> None:  # A2
+def test_lanes_that_cross_a_block_stay_apart() -> None:
+    """apache/tvm#8616: a remainder by 20 whose 8 lanes may wrap."""
     scope = IndexScope()
     t, o, s = Var("t"), Var("o"), Var("s")
     for v, n in ((t, 2), (o, 4), (s, 8)):

@@ -77,7 +77,8 @@ def test_two_dimensions() -> None:
 
 
 @pytest.mark.parametrize("n, factor", [(17, 4), (60, 16), (64, 16), (3, 16), (1, 2), (33, 32)])
-def test_split_tail(n: int, factor: int) -> None:  # B2
+def test_split_tail(n: int, factor: int) -> None:
+    """apache/tvm#4243, #3733: tails of splits that do not divide have no empty and no single loops."""
     _, func = scaled(n)
     done = partitioned(split(func, "i", factor))
     assert not any(isinstance(s, If) for s in walk_stmt(done.body))
@@ -85,7 +86,8 @@ def test_split_tail(n: int, factor: int) -> None:  # B2
     require_same_bits(func, done)
 
 
-def test_two_conditions_in_a_loop() -> None:  # B2: likely(i > 4) and likely(i < 20) over 16
+def test_two_conditions_in_a_loop() -> None:
+    """apache/tvm#743, #762: i > 4 and i < 20 over 16 points."""
     a = te.placeholder((16,), name="A")
     b = te.compute((16,), lambda i: te.if_then_else(te.logical_and(i > 4, i < 20), a[i], -1.0), name="B")
     func = te.create_func([a, b], "f")
@@ -96,7 +98,8 @@ def test_two_conditions_in_a_loop() -> None:  # B2: likely(i > 4) and likely(i <
 
 @pytest.mark.parametrize("inner", [10, 32, 7, 3])
 @pytest.mark.parametrize("outer", [32, 10, 7, 3])
-def test_nested_tails(outer: int, inner: int) -> None:  # B1
+def test_nested_tails(outer: int, inner: int) -> None:
+    """apache/tvm#2898: guards of two splits that do not divide, one in the other."""
     for n in (1, 2, 9, 31, 32, 33, 48, 63, 64, 70):
         a = te.placeholder((n,), "float16", name="A")
         d = te.compute((n,), lambda i: a[i], name="D")  # noqa: B023
@@ -108,7 +111,8 @@ def test_nested_tails(outer: int, inner: int) -> None:  # B1
         require_same_bits(func, done)
 
 
-def test_symbolic_split_has_an_unguarded_main_part() -> None:  # B2
+def test_symbolic_split_has_an_unguarded_main_part() -> None:
+    """apache/tvm#762: n split by a constant."""
     n = Var("n")
     _, func = scaled(n)
     vector = with_kind(split(func, "i", 64), "i_i", "vectorized")

@@ -231,7 +231,8 @@ def test_dtypes(target: Target, dtype: str) -> None:
     require_same_bits(func, vector(func, target))
 
 
-def test_comparison_stored_as_bool() -> None:  # B12
+def test_comparison_stored_as_bool() -> None:
+    """apache/tvm#1808: A > B stored in vectors of bool."""
     a, b = te.placeholder((17,), name="A"), te.placeholder((17,), name="B")
     out = te.compute((17,), lambda i: a[i] > b[i], name="out")
     func = with_kind(split(te.create_func([a, b, out], "f"), "i", 8), "i_i", "vectorized")
