@@ -254,6 +254,28 @@ def test_rfactor_of_floats_stays_in_its_bound(name: str) -> None:
     assert "verified" in s.verify()
 
 
+@pytest.mark.parametrize("factor", [1, 4, 5])
+def test_rfactor_of_one_window_axis_under_uneven_splits(factor: int) -> None:  # B7
+    n = 13
+    image = te.placeholder((n + 4, n + 4), name="in")
+    dx, dy = te.reduce_axis(5, "dx"), te.reduce_axis(5, "dy")
+    total = te.compute((n, n), lambda x, y: te.sum(image[x + dx, y + dy], axis=(dx, dy)), name="S")
+    out = te.compute((n, n), lambda x, y: total[x, y] / 25.0, name="out")
+    s = create_schedule(out)
+    s[total].split("x", factor=factor)
+    part = s[total].rfactor(dx)
+    s[part].split("x", factor=4)
+    s[total].decompose_reduction(s[total].op.reduce_axis[0])
+    xs, ys = np.mgrid[-2 : n + 2, -2 : n + 2]
+    array = (2 * xs + 5 * ys).astype(np.float32)
+    wanted = (2 * xs + 5 * ys)[2:-2, 2:-2].astype(np.float32)
+    for runner in (interpret, lambda f, arrays: build(f, target="llvm")(*arrays)):
+        found = np.full((n, n), np.nan, np.float32)
+        runner(s.func(), [array, found])
+        assert (found == wanted).all()
+    assert wanted[3, 4] == 26
+
+
 def test_rfactor_refuses() -> None:
     a = te.placeholder((4, 9), "int32", name="A")  # B6
     k = te.reduce_axis(9, "k")

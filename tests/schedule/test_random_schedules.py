@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schedule import create_schedule
+from schedule import PRIMITIVES, create_schedule
 from tensorir.layout import Dim, Layout
 from tensorir.passes.check_registers import RegisterError
 from tensorir.target import Target
@@ -29,6 +29,13 @@ def test_random_schedules_keep_bits() -> None:
     _check(samples)
     counts = acceptance(samples)
     assert sum(a for a, _ in counts.values()) >= 0.4 * sum(t for _, t in counts.values()), counts
+
+
+def test_every_primitive_is_tried_and_accepted() -> None:
+    samples = list(random_schedules(21, 250, steps=12))
+    accepted = {name for name, (good, _) in acceptance(samples).items() if good}
+    assert accepted == set(WEIGHTS)
+    assert set(WEIGHTS) == set(PRIMITIVES)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
