@@ -110,7 +110,11 @@ def onnxruntime_outputs(
     """The outputs by onnxruntime on the CPU; `outputs` may name any tensors of the main graph."""
     session = onnxruntime_session(model, outputs, threads=threads)
     names = list(outputs) if outputs is not None else [value.name for value in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs))))
+    try:
+        return dict(zip(names, session.run(names, dict(inputs))))
+    except Exception as error:  # onnxruntime's own classes share no base that could be named here
+        reason = str(error).splitlines()[0]
+        raise UserError(f"onnxruntime does not run the model on these inputs: {reason}") from error
 
 
 def onnxruntime_session(

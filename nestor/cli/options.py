@@ -166,12 +166,12 @@ def _example(spec: Any) -> str:
 
 
 def _draw(rng: np.random.Generator, spec: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Seeded values by dtype: standard normal floats, integers of 0 to 9, either boolean."""
+    """Seeded values by dtype: standard normal floats, integers 0 and 1, which index anything, either boolean."""
     import ml_dtypes  # noqa: F401  numpy knows bfloat16 by name from here on
 
     dtype = np.dtype(str(spec.dtype))
     if dtype.kind == "b":
         return np.asarray(rng.integers(0, 2, shape), dtype)
     if dtype.kind in "iu":
-        return np.asarray(rng.integers(0, 10, shape), dtype)
+        return np.asarray(rng.integers(0, 2, shape), dtype)
     return np.asarray(rng.standard_normal(shape), dtype)
