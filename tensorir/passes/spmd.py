@@ -71,10 +71,10 @@ class _Kernel:
         for inner in walk_stmt(s):
             if isinstance(inner, For) and inner.kind == "thread":
                 self._add_axis(inner)
-            if isinstance(inner, Allocate) and inner.buffer.scope == "shared" and has_threads(inner, "blockIdx"):
+            if isinstance(inner, Allocate) and has_threads(inner, "blockIdx"):
                 raise ThreadError(
-                    f"{inner.buffer.name} is in the shared memory of a block, but is used across blocks",
-                    help="compute it inside the loops bound to blockIdx, or keep it in global memory",
+                    f"{inner.buffer.name} is computed between two loops over blocks, which share no memory but global",
+                    help="compute it inside all loops bound to blockIdx, or at root in global memory",
                 )
         self.spread = _spread(s)
         body = self._stmt(s, (), ())

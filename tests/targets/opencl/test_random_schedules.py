@@ -28,7 +28,7 @@ def sweep(seed: int, count: int) -> tuple[int, int]:
     return ran, refused
 
 
-def check(sample: Sample, *, checked: bool) -> None:
+def check(sample: Sample, *, checked: bool, device: bool = True) -> None:
     args = [*sample.dims, *sample.schedule.inputs, *sample.outputs]
     func = sample.schedule.func(args, "fuzz")
     kernel = build(func, target="opencl")
@@ -46,8 +46,9 @@ def check(sample: Sample, *, checked: bool) -> None:
     found = {
         "interpreted": outputs(lambda a: interpret(func, a, dims)),
         "lowered": outputs(lambda a: interpret(lower(func, kernel.target), a, dims)),
-        "opencl": outputs(lambda a: kernel(*a)),
     }
+    if device:
+        found["opencl"] = outputs(lambda a: kernel(*a))
     if checked:
         threads = thread_form(func, kernel.target)
         found["threads"] = outputs(lambda a: interpret(threads, a, dims, mode="checked", complete=True))
@@ -58,13 +59,13 @@ def check(sample: Sample, *, checked: bool) -> None:
                 assert got.tobytes() == right.tobytes(), message
             else:
                 np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-5, err_msg=message)
-    for got, same in zip(found["opencl"], found["lowered"], strict=True):
+    for got, same in zip(found.get("opencl", []), found["lowered"], strict=device):
         assert got.tobytes() == same.tobytes(), f"{sample.name}: OpenCL and the interpreter"
 
 
 def test_a_sample_of_random_schedules() -> None:
-    ran, _ = sweep(1, 35)
-    assert ran >= 20
+    ran, _ = sweep(1, 21)
+    assert ran >= 12
 
 
 @pytest.mark.slow
