@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from schedule import Schedule, create_schedule
+from schedule import Schedule, ScheduleError, create_schedule, tensor_intrinsic
 from targets.llvm.emit import emit
 from tensorir import te
 from tensorir.arith import Analyzer
@@ -45,6 +45,7 @@ from tests.schedule.bits import make_arrays, unbound
 from tests.schedule.test_lowered import tiled_matmul
 from tests.targets.llvm import test_operations, test_statements
 from tests.targets.llvm.flat_programs import BASELINE, HOST, assert_same_bits, run_native
+from tests.tensorir import test_dot4
 from tests.tensorir.passes import test_cleaning
 
 MARGIN = 64
@@ -659,6 +660,85 @@ def reassociation_is_said() -> None:
         s[c].reorder(q, k)
         if dtype == "int32" or not s.state.reassociated:
             scheduled(s)
+
+
+def behind_a_row() -> None:
+    """A stage computed behind the rows of the one it reads: right, or refused."""
+    a = te.placeholder((12, 8), name="A")
+    b = te.compute((12, 8), lambda i, j: a[i, j] + 1.0, name="B")
+    for offset in (0, 2):
+        c = te.compute((10, 8), lambda i, j: b[i, j] + b[i + offset, j], name="C")
+        s = create_schedule(c)
+        outer, _ = s[b].split("i", factor=4)
+        try:
+            s[c].reverse_compute_at(s[b], outer)
+        except ScheduleError:
+            assert offset
+        scheduled(s)
+
+
+def factored() -> None:
+    """Partial results of an integer sum whose split does not divide."""
+    a = te.placeholder((3, 13), "int32", name="A")
+    k = te.reduce_axis(13, "k")
+    c = te.compute((3,), lambda i: te.sum(a[i, k], axis=k), name="C")
+    s = create_schedule(c)
+    _, inner = s[c].split(k, factor=4)
+    s[c].rfactor(inner)
+    scheduled(s)
+
+
+def two_copies() -> None:
+    """A producer filled one iteration ahead."""
+    a = te.placeholder((20, 6), name="A")
+    b = te.compute((20, 6), lambda i, j: a[i, j] * 2.0, name="B")
+    c = te.compute((18, 6), lambda i, j: b[i, j] + b[i + 2, j], name="C")
+    s = create_schedule(c)
+    outer, _ = s[c].split("i", factor=4)
+    s[b].compute_at(s[c], outer)
+    s[b].double_buffer()
+    scheduled(s)
+
+
+def blocks_of_loops() -> None:
+    """A whole reduction in one block."""
+    a, b = te.placeholder((4, 5), name="A"), te.placeholder((5, 6), name="B")
+    k = te.reduce_axis(5, "k")
+    c = te.compute((4, 6), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = create_schedule(c)
+    s[c].blockize("j")
+    scheduled(s)
+
+
+def tensorized() -> None:
+    """An intrinsic in the place of its own compute, and not in that of another one."""
+    x = te.placeholder((8,), name="x")
+    y = te.compute((8,), lambda i: x[i] + 1.0, name="y")
+    increment = tensor_intrinsic([x], y, lambda x, y: y.loop(0, lambda i: y.store(i, value=x[i] + 1.0)), "increment")
+    a = te.placeholder((3, 8), name="A")
+    for addend in (1.0, 2.0):
+        c = te.compute((3, 8), lambda i, j: a[i, j] + addend, name="C")
+        s = create_schedule(c)
+        try:
+            s[c].tensorize("j", increment)
+        except ScheduleError:
+            assert addend == 2.0
+        scheduled(s)
+
+
+def steps() -> None:
+    """A scan."""
+    x, state = te.placeholder((6, 4), name="X"), te.placeholder((6, 4), name="state")
+    first = te.compute((1, 4), lambda _, i: x[0, i], name="first")
+    update = te.compute((6, 4), lambda t, i: state[t - 1, i] * 2.0 + x[t, i], name="update")
+    s = create_schedule(te.scan(first, update, state, name="total"))
+    s[update].vectorize("i")
+    scheduled(s)
+
+
+def dots() -> None:
+    """The suite's test of dot products of bytes."""
+    test_dot4.test_dot_of_bytes(4, "vectorized")
 
 
 def operations(dtype: DType, lanes: int) -> Callable[[], None]:
