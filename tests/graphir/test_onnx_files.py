@@ -151,6 +151,13 @@ def test_a_subgraph_sees_outer_values_and_keeps_its_own() -> None:
 # ----------------------------------------------------------------------------------------------------------- versions
 
 
+def test_broadcasting_before_opset_7_is_along_an_axis() -> None:
+    nodes = [node("Add", ["x", "w"], ["y"], broadcast=1, axis=1), node("Max", ["y", "x"], ["z"])]
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    [z] = run(model(nodes, {"x": (F, [2, 3, 4])}, ["z"], {"w": W}, opset=6), {"x": x})
+    np.testing.assert_array_equal(z, np.maximum(x + W[:, None], x))
+
+
 def test_format_and_opset_versions() -> None:
     nodes = [node("Relu", ["x"], ["y"])]
     newest = onnx.defs.onnx_opset_version()

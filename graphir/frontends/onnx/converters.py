@@ -10,6 +10,7 @@ import numpy as np
 from graphir import dims
 from graphir.builder import CONTENT_LIMIT
 from graphir.errors import ShapeError, UnsupportedError
+from graphir.frontends.onnx.early import aligned
 from graphir.frontends.onnx.registry import converter
 from graphir.ir import Value
 from tensorir import dtypes
@@ -210,6 +211,8 @@ def _eye_like(importer: _Importer, node: OnnxNode) -> list[Value]:
 def _pow(importer: _Importer, node: OnnxNode) -> Any:
     """The result has the base's type; an integer base with a float exponent is computed in the exponent's type."""
     base, exponent = node.operand(0), node.operand(1)
+    if node.version < 7:
+        return importer.add("power", aligned(importer, node), {}, node)
     if base.dtype == exponent.dtype or base.dtype.is_float == exponent.dtype.is_float:
         return NotImplemented
     if base.dtype.is_float:

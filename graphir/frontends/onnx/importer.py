@@ -23,6 +23,7 @@ from graphir.executor import TensorInfo
 from graphir.frontends.onnx import bounded as _bounded  # noqa: F401 (these register their converters)
 from graphir.frontends.onnx import control_flow as _control_flow  # noqa: F401
 from graphir.frontends.onnx import converters as _converters  # noqa: F401
+from graphir.frontends.onnx import early as _early  # noqa: F401
 from graphir.frontends.onnx import recurrent as _recurrent  # noqa: F401
 from graphir.frontends.onnx import sequences as _sequences  # noqa: F401
 from graphir.frontends.onnx import signal as _signal  # noqa: F401

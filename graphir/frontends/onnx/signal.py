@@ -89,7 +89,8 @@ def _dft(importer: _Importer, node: OnnxNode) -> list[Value]:
     axis = node.attrs.get("axis", 1) if node.version < 20 else _scalar(importer, node, 2, "the axis", -2)
     axis %= x.rank
     given = _length(importer, node, x, axis, "the length of the transform")
-    length = _scalar(importer, node, 1, "the length", given)
+    whole = 2 * (given - 1) if inverse and onesided else given
+    length = _scalar(importer, node, 1, "the length", whole)
     real, imaginary = _parts(importer, x)
     if axis != real.rank - 1:
         order = (*(a for a in range(real.rank) if a != axis), axis)
