@@ -238,9 +238,9 @@ class Executable:
         """The results cut to the sizes that became known while running."""
         made = []
         for array, v in zip(results, self.plan.outputs):
-            shape = dims.evaluate_shape(v.shape, symbols)
-            count = int(np.prod(shape, dtype=np.int64))
-            made.append(array if array.shape == shape else array.reshape(-1)[:count].reshape(shape))
+            sizes = dims.evaluate_shape(v.shape, symbols)
+            count = int(np.prod(sizes, dtype=np.int64))
+            made.append(array.reshape(-1)[:count].reshape(sizes) if count < array.size else array)
         return made
 
     @property
