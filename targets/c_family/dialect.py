@@ -85,3 +85,13 @@ CUDA = Dialect(
     vector="wide_{type}x{lanes}",
     align=" __align__(16)",
 )  # fmt: skip
+
+RESERVED = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if int long register return "
+    "short signed sizeof static struct switch typedef union unsigned void volatile while bool true false half uint "
+    "uchar ushort ulong kernel global local constant private t i8 u8 i16 u16 i32 u32 i64 u64 f32 f64 dot4 class new "
+    "delete this template namespace operator public private protected virtual try catch throw using inline asm "
+    "sqrt floor ceil trunc rint fabs copysign fma barrier main threadIdx blockIdx exp log pow sin cos tan min max abs "
+    "event image sampler vec_step pipe".split()
+)
+"""Names that no kernel, buffer or variable may have in either dialect."""

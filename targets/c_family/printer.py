@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from targets.c_family.dialect import Dialect
+from targets.c_family.dialect import RESERVED, Dialect
 from targets.c_family.prelude import prelude
 from targets.c_family.program import DeviceKernel, DeviceProgram
 from tensorir import dtypes, semantics
@@ -75,7 +75,7 @@ class _Writer:
         self.lines: list[str] = []
         self.indent = 1
         self.names: dict[Any, str] = {}
-        self.taken: set[str] = {kernel.name, *_RESERVED}
+        self.taken: set[str] = {kernel.name, *RESERVED}
         self.memo: dict[Expr, tuple[str, int]] = {}
         self.trail: list[tuple[Expr, tuple[str, int] | None]] = []
         self.counts: dict[Expr, int] = {}
@@ -337,16 +337,6 @@ class _Writer:
         if source[0] == "f":
             return f"({result}){self.reinterpreted(text, source, 'u' + source[1:])}"
         return self.reinterpreted(f"({'u' + source[1:]})({text})", "u" + source[1:], result)
-
-
-_RESERVED = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if int long register return "
-    "short signed sizeof static struct switch typedef union unsigned void volatile while bool true false half uint "
-    "uchar ushort ulong kernel global local constant private t i8 u8 i16 u16 i32 u32 i64 u64 f32 f64 dot4 class new "
-    "delete this template namespace operator public private protected virtual try catch throw using inline asm "
-    "sqrt floor ceil trunc rint fabs copysign fma barrier main threadIdx blockIdx exp log pow sin cos tan min max abs "
-    "event image sampler vec_step pipe".split()
-)
 
 
 def _index_sides(e: Expr) -> tuple[Expr, ...]:

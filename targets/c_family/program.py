@@ -5,9 +5,11 @@ The host's part is a tree of steps: launches in order, workspaces, loops and con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from targets.c_family.dialect import RESERVED
 from tensorir.buffer import Buffer
 from tensorir.expr import Const, Expr, Load, Var, const
 from tensorir.passes.thread_axes import BLOCK_AXES, THREAD_AXES, map_kernels, peel_axes
@@ -154,7 +156,8 @@ def _kernel(flat: Func, s: Stmt, number: int, count: int) -> DeviceKernel:
     one = const(1)
     grid = tuple(sizes.get(tag, one) for tag in BLOCK_AXES)
     block = tuple(_size(sizes.get(tag, one)) for tag in THREAD_AXES)
-    stem = f"{flat.name}_kernel" if flat.name == "main" else flat.name
+    stem = re.sub(r"\W", "_", flat.name, flags=re.ASCII)
+    stem = f"kernel_{stem}" if stem in RESERVED or not stem.isidentifier() else stem
     name = stem if count == 1 else f"{stem}_{number}"
     return DeviceKernel(name, axes, body, tuple(params), tuple(scalars), grid, block, frozenset(written - own))  # type: ignore[arg-type]
 
