@@ -25,6 +25,11 @@ def normalize_axis(name: str, axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
+def as_axes(axes: Any) -> tuple[Any, ...]:
+    """Axes that may be given as one number."""
+    return axes if isinstance(axes, tuple) else (axes,)
+
+
 def normalize_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Several axes, each normalised; a repeated one is refused."""
     result = tuple(normalize_axis(name, int(a), rank) for a in axes)
@@ -161,7 +166,7 @@ flatten.case([(2, 3, 4)], axis=2)
     "squeeze",
     onnx=[
         Onnx("Squeeze", 1, {"axes": attribute("axes")}),
-        Onnx("Squeeze", 13, {"axes": input_value(1)}, inputs=(0,)),
+        Onnx("Squeeze", 13, {"axes": input_value(1, None, as_axes)}, inputs=(0,)),
     ],
     view=True,
 )
@@ -188,7 +193,7 @@ squeeze.case([(1, 3, 1, 5)], axes=(-2,))
     "unsqueeze",
     onnx=[
         Onnx("Unsqueeze", 1, {"axes": attribute("axes")}),
-        Onnx("Unsqueeze", 13, {"axes": input_value(1)}, inputs=(0,)),
+        Onnx("Unsqueeze", 13, {"axes": input_value(1, None, as_axes)}, inputs=(0,)),
     ],
     view=True,
 )
