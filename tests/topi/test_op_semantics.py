@@ -400,5 +400,9 @@ def test_what_an_op_cannot_take_is_named(
 def test_operands_of_two_types_are_refused() -> None:
     with pytest.raises(OpError, match="operands are float32 and int32"):
         run("add", f32(1), np.array([1], np.int32))
-    with pytest.raises(OpError, match="floats need fmod=1"):
-        run("mod", f32(1), f32(2))
+
+
+def test_mod_of_floats_has_the_sign_of_the_divisor() -> None:
+    x, y = f32(5.5, -5.5, 5.5, -5.5, 6, -6), f32(2, 2, -2, -2, 3, 3)
+    np.testing.assert_array_equal(run("mod", x, y), np.mod(x, y))
+    np.testing.assert_array_equal(run("mod", x, y, fmod=True), np.fmod(x, y))
