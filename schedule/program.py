@@ -18,7 +18,7 @@ from schedule.intrinsic import match
 from schedule.state import AtLoop, Loop, Prefetch, Stage, State, Unit
 from schedule.unit import loops_in, unit_block
 from tensorir import dtypes
-from tensorir.arith import simplify
+from tensorir.arith import Analyzer, simplify
 from tensorir.buffer import Buffer, Range, Region
 from tensorir.expr import Call, Const, Expr, IterVar, Load, Var, const, floormod, less
 from tensorir.layout import Layout
@@ -200,8 +200,9 @@ class Builder:
                 begins.append(None)
                 continue
             begin = Var(f"v_{stage.name}_begin{number}", loop.dtype)
-            own = IterVar(begin, const(0), stage.buffers[0].shape[number + 1], "opaque")
-            slots.append((own, placed.domain[number][0]))
+            value = placed.domain[number][0]
+            low, size = _span(value, placed, stage.buffers[0].shape[number + 1])
+            slots.append((IterVar(begin, low, size, "opaque"), value))
             begins.append(begin)
 
         def place(layout: Layout | None) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
@@ -410,3 +411,15 @@ def _store_in(block: Block, storage: dict[int, Storage]) -> Block:
         init=None if block.init is None else on_body(block.init),
         body=on_body(block.body),
     )
+
+
+def _span(value: Expr, placed: Placed, size: Expr) -> tuple[Expr, Expr]:
+    """(first, number) of the values of an expression over the loops around a stage; 0 .. size where they are not known.
+    A tile may begin outside its tensor: before it under padding, behind it on the padded end of a layout."""
+    analyzer = Analyzer()
+    for _, loop in placed.path:
+        analyzer.bind(loop.var, const(0), loop.extent)
+    found = analyzer.bounds(value)
+    if found.lo is None or found.hi is None:
+        return const(0), size
+    return const(found.lo), const(found.hi - found.lo + 1)

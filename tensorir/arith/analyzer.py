@@ -254,6 +254,8 @@ class Analyzer(Prover):
             return self._intern(e, (Const, e.dtype, repr(e.value)))  # type: ignore[attr-defined]
         t = e.dtype
         if t.lanes != 1:
+            if cls is Var:
+                return e
             return self._tidy(vectors.simplify(e, self))
         if cls is Var and e not in self._values:
             truth = self._truth.get(e)

@@ -104,8 +104,9 @@ def _wild_matcher(name: str, accepts: Callable[[Expr], bool] | None) -> Matcher:
 
 def _literal_matcher(value: bool | int | float) -> Matcher:
     text = repr(float(value))  # tells -0.0 from 0.0
+    of_bool = isinstance(value, bool)
 
     def match(e: Expr, found: Bindings) -> bool:
-        return isinstance(e, Const) and repr(float(e.value)) == text
+        return isinstance(e, Const) and repr(float(e.value)) == text and (e.dtype.is_bool or not of_bool)
 
     return match

@@ -6,6 +6,7 @@ import pytest
 
 from tensorir import te
 from tensorir.arith import Analyzer, Interval, simplify
+from tensorir.dtypes import INDEX
 from tensorir.expr import (
     Const,
     Expr,
@@ -14,6 +15,7 @@ from tensorir.expr import (
     const,
     equal,
     if_then_else,
+    less,
     less_equal,
     logical_and,
     logical_not,
@@ -23,6 +25,7 @@ from tensorir.expr import (
     not_equal,
     select,
 )
+from tensorir.interpreter import evaluate
 
 P, J, K, N, M, F = (Var(x) for x in "ijknmf")
 
@@ -278,3 +281,19 @@ def test_deep_expressions() -> None:
     simplify(product)
     assert repr(simplify(nested)) == "min(n, i + 1000)" or repr(simplify(nested)) == "min(i + 1000, n)"
     assert repr(simplify(shared)) == f"i * {2**100}" or simplify(shared) is not None
+
+
+def test_a_choice_between_one_and_zero_stays_a_number() -> None:
+    """select(c, 1, 0) over integers is not the condition c: the literal 1 is no True."""
+    x = Var("x")
+    e = simplify(select(less(x, 3), const(1), const(0)))
+    assert e.dtype == INDEX
+    assert evaluate(e, {x: 2}) == 1 and evaluate(e, {x: 3}) == 0
+
+
+def test_two_vector_variables_are_two() -> None:
+    """Vector variables of one type are told apart."""
+    a, b = Var("a", INDEX.with_lanes(4)), Var("b", INDEX.with_lanes(4))
+    analyzer = Analyzer()
+    assert analyzer.simplify(a) is a
+    assert analyzer.simplify(b) is b
