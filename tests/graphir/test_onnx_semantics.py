@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import nestor as nt
+from tensorir.errors import UserError
 from tests.graphir.test_onnx import model, node
 
 NAN, INF = np.nan, np.inf
@@ -62,6 +63,7 @@ CASES = [
     Case("apache/tvm#20263", "Slice", (TEN, i64(-2), i64(10), i64(0)), (TEN[-2:],)),
     Case("apache/tvm#6263", "Slice", (TEN, i64(-2), i64(LAST), i64(0)), (TEN[-2:],)),
     Case("microsoft/onnxruntime#11107", "Slice", (TEN, i64(-1), i64(FIRST), i64(0), i64(-1)), (TEN[::-1],)),
+    Case("microsoft/onnxruntime#11107 by the rule", "Slice", (TEN, i64(-1), i64(LAST), i64(0), i64(-1)), (TEN[:0],)),
     Case("apache/tvm#20170 integers", "Mod", (i64(-5, 5), i64(3, -3)), (i64(1, -1),)),
     Case("apache/tvm#6160", "Mod", (i64(-5, 5), i64(3, -3)), (i64(-2, 2),), {"fmod": 1}),
     Case("apache/tvm#20170 floats", "Mod", (f32(-5.5, 5.5), f32(3, -3)), (f32(-2.5, 2.5),), {"fmod": 1}),
@@ -257,3 +259,92 @@ def test_rewrites_that_meet_keep_every_output() -> None:
     for level in LEVELS:
         c, p, y, r = nt.compile(m, opt_level=level).run([x])
         assert c.tolist() == p.tolist() == r.tolist() == [0, 2, 0] and y.tolist() == [-1, 4, -3]
+
+
+def test_squeeze_with_axes_as_an_attribute_before_a_transpose() -> None:
+    """apache/tvm#8284: opset 11, Squeeze of axis 1 of (2, 1, 3, 1), whose other axis of 1 stays, then Transpose."""
+    nodes = [node("Squeeze", ["x"], ["s"], axes=[1]), node("Transpose", ["s"], ["y"], perm=[2, 0, 1])]
+    m = model(nodes, {"x": (TensorProto.FLOAT, [2, 1, 3, 1])}, ["y"], opset=11)
+    x = np.arange(6, dtype=np.float32).reshape(2, 1, 3, 1)
+    for level in LEVELS:
+        np.testing.assert_array_equal(nt.compile(m, opt_level=level).run([x])[0], x[:, 0].transpose(2, 0, 1))
+
+
+def test_top_k_of_as_many_as_a_dimension_says() -> None:
+    """apache/tvm#19965: k is gathered from the shape of another tensor."""
+    nodes = [
+        node("Shape", ["other"], ["s"]),
+        node("Gather", ["s", "zero"], ["n"], axis=0),
+        node("Unsqueeze", ["n", "axes"], ["k"]),
+        node("TopK", ["x", "k"], ["y", "places"]),
+    ]
+    m = model(
+        nodes,
+        {"x": (TensorProto.FLOAT, [6]), "other": (TensorProto.FLOAT, ["n", 2])},
+        ["y", "places"],
+        {"zero": np.array(0), "axes": i64(0)},
+    )
+    for level in (0, 3):
+        exe = nt.compile(m, opt_level=level)
+        for n in (1, 4, 2):
+            y, places = exe.run({"x": f32(3, 1, 4, 1, 5, 9), "other": np.zeros((n, 2), np.float32)})
+            assert y.tolist() == [9, 5, 4, 3][:n] and places.tolist() == [5, 4, 2, 0][:n]
+
+
+def test_reshape_by_a_shape_that_is_an_input() -> None:
+    """apache/tvm#7109: one run-time shape for two Reshapes; 0 copies a size and -1 takes the rest."""
+    nodes = [node("Reshape", ["x", "s"], ["y"]), node("Reshape", ["z", "s"], ["w"])]
+    inputs = {"x": (TensorProto.FLOAT, [2, 6]), "z": (TensorProto.FLOAT, [2, 3]), "s": (TensorProto.INT64, [2])}
+    exe = nt.compile(model(nodes, inputs, ["y", "w"]), opt_level=1)
+    x, z = np.arange(12, dtype=np.float32).reshape(2, 6), SQUARE[:2]
+    for shape, first in ((i64(0, -1), (2, 6)), (i64(-1, 3), (4, 3)), (i64(3, -1), (3, 4))):
+        y, w = exe.run({"x": x, "z": z, "s": shape})
+        np.testing.assert_array_equal(y, x.reshape(first))
+        np.testing.assert_array_equal(w, z.reshape((2, 3) if shape[0] == 0 else tuple(shape)))
+
+
+def test_a_scan_and_a_loop_that_sum() -> None:
+    """apache/tvm#14637, #14647: a running sum by Scan, and one by Loop whose body slices what it stacks."""
+    import onnxruntime
+
+    def info(name: str, shape: list[Any], kind: int = TensorProto.FLOAT) -> Any:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    body = helper.make_graph(
+        [node("Add", ["total", "row"], ["next"]), node("Identity", ["next"], ["out"])],
+        "scan", [info("total", [2]), info("row", [2])], [info("next", [2]), info("out", [2])],
+    )  # fmt: skip
+    step = helper.make_graph(
+        [
+            node("Add", ["sum", "start"], ["sum2"]),
+            node("Slice", ["sum2", "one", "two"], ["part"]),
+            node("Identity", ["go"], ["go2"]),
+        ],
+        "loop",
+        [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), info("sum", [2])],
+        [info("go2", [], TensorProto.BOOL), info("sum2", [2]), info("part", [1])],
+    )
+    m = model(
+        [
+            node("Scan", ["start", "x"], ["last", "all"], num_scan_inputs=1, body=body),
+            node("Loop", ["trips", "", "last"], ["end", "parts"], body=step),
+        ],
+        {"start": (TensorProto.FLOAT, [2]), "x": (TensorProto.FLOAT, [3, 2])},
+        ["last", "all", "end", "parts"],
+        {"trips": np.array(4), "one": i64(1), "two": i64(2)},
+    )
+    given = {"start": f32(1, 2), "x": np.arange(6, dtype=np.float32).reshape(3, 2)}
+    session = onnxruntime.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"])
+    wanted = session.run(None, given)
+    for level in LEVELS:
+        for got, want in zip(nt.compile(m, opt_level=level).run(given), wanted, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_an_operator_on_a_type_that_it_cannot_take_names_its_node() -> None:
+    """apache/tvm#18767, #20399: Tanh of int16 and Div of bool are refused by node and type while reading the model."""
+    for op, count, kind, name in (("Tanh", 1, TensorProto.INT16, "int16"), ("Div", 2, TensorProto.BOOL, "bool")):
+        m = model([node(op, ["x"] * count, ["y"], name="the_node")], {"x": (kind, [4])}, ["y"])
+        with pytest.raises(UserError, match="the_node") as caught:
+            nt.compile(m)
+        assert name in str(caught.value)
