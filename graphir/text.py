@@ -1,10 +1,10 @@
 """The text form of a graph, for people.
 
-    graph main(x: float32[n, 3]; n) {
-      const w: float32[3, 4] #1a2b3c4d5e6f
-      y: float32[n, 4] = matmul(x, w)   # fc1
-      return y
-    }
+graph main(x: float32[n, 3]; n) {
+  const w: float32[3, 4] #1a2b3c4d5e6f
+  y: float32[n, 4] = matmul(x, w)   # fc1
+  return y
+}
 """
 
 from __future__ import annotations
