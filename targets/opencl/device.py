@@ -13,7 +13,7 @@ from tensorir.errors import UserError
 
 _LOCK = threading.Lock()
 _METHOD_GIVEN = "POCL_WORK_GROUP_METHOD" in os.environ
-REPLICATED = 32
+REPLICATED = 4
 """Work groups of at most so many threads PoCL writes out thread by thread. Its default vectorises over threads with the
 promise that they never meet in memory, which is wrong where one thread combines what others left in local memory (PoCL
 3.0: wrong sums); its loops cannot compile some kernels with barriers in nested loops, but replication takes long."""
