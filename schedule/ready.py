@@ -102,7 +102,7 @@ def made_in(placed: Placed, still: tuple[Loop, ...]) -> tuple[Range, ...] | None
     if any(id(loop.var) not in ids for _, loop in placed.path) or isinstance(placed.stage.op, ScanOp):
         return None
     exact: dict[Var, bool] = {}
-    ranges = axis_ranges(placed.nest, fixed, exact)
+    ranges = axis_ranges(placed.nest, fixed, exact, whole_axes=not placed.path)
     result = []
     for axis, root, (begin, _) in zip(placed.stage.axes, placed.stage.roots, placed.domain, strict=True):
         if axis.kind != "spatial":

@@ -30,13 +30,14 @@ class Extent:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SplitRelation:
-    """parent = outer * factor + inner, where parent runs over `extent`."""
+    """parent = outer * factor + inner, where parent runs over `extent`; `guarded` where the loops run further."""
 
     parent: Var
     outer: Var
     inner: Var
     factor: Expr
     extent: Expr
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +142,7 @@ def _split(work: _Work, step: Split) -> None:
         Loop(step.outer, outer, loop.kind, pragmas=loop.pragmas),
         Loop(step.inner, factor, loop.kind),
     ]
-    work.relations.append(SplitRelation(step.parent, step.outer, step.inner, factor, loop.extent))
+    work.relations.append(SplitRelation(step.parent, step.outer, step.inner, factor, loop.extent, not exact))
     if not exact:
         work.guarded.append((step.parent, loop.extent, loop.kind))
     if work.init_before is step.parent:
@@ -263,10 +264,11 @@ def _finish(roots: tuple[Extent, ...], work: _Work) -> Nest:
 
 
 def axis_ranges(
-    nest: Nest, fixed: Collection[Var], exact: dict[Var, bool] | None = None
+    nest: Nest, fixed: Collection[Var], exact: dict[Var, bool] | None = None, *, whole_axes: bool = False
 ) -> dict[Var, tuple[Expr, Expr]]:
     """(begin, extent) that each root variable covers while the loops of `fixed` stand still and the others run. `exact`
-    takes in for each variable whether every value in between is met, whatever the other variables are."""
+    takes in for each variable whether every value in between is met, whatever the other variables are; with
+    `whole_axes` the end of a root is that of a tensor, behind which nobody asks for values."""
     hits: dict[Var, bool] = {} if exact is None else exact
     still = {id(v) for v in fixed}
     zero, one = const(0), const(1)
@@ -277,9 +279,12 @@ def axis_ranges(
         ranges[loop.var] = (loop.var, one) if is_still else (zero, loop.extent)
         full[loop.var] = not is_still
         hits[loop.var] = True
+    ends = {id(r.var) for r in nest.roots} if whole_axes else set()
     for relation in reversed(nest.relations):
         if isinstance(relation, SplitRelation):
             _split_range(relation, ranges, full, hits)
+            if relation.guarded and not full[relation.parent] and id(relation.parent) not in ends:
+                hits[relation.parent] = False  # beyond the guard is the part of another iteration
         else:
             _fuse_range(relation, ranges, full, hits)
     return {r.var: ranges[r.var] for r in nest.roots}

@@ -127,6 +127,19 @@ def test_reverse_compute_at_refuses_what_is_not_ready() -> None:
         s[y].reverse_compute_at(s[m], "j")
 
 
+def test_a_tile_ends_where_an_inner_split_is_guarded() -> None:
+    a = te.placeholder((6, 6), "int64", name="A")
+    p = te.compute((6, 6), lambda i, j: a[i, j] * 3, name="P")
+    q = te.compute((6, 6), lambda i, j: p[j, i] + 1, name="Q")
+    s = create_schedule(q)
+    i_o, i_i = s[p].split("i", factor=2)
+    parts, _ = s[p].split(i_i, nparts=8)
+    with refused("Q reads P inside loop i_i_o of P, but what it has made by then is no rectangle"):
+        s[q].reverse_compute_at(s[p], parts)
+    s[q].reverse_compute_at(s[p], i_o)
+    require_same_bits(s)
+
+
 def test_nests_that_would_wait_for_each_other() -> None:
     _, b, _ = chain()
     e = te.compute((30, 6), lambda i, j: b[29 - i, j] * 3.0, name="E")
