@@ -17,8 +17,8 @@ from tests.models import zoo
 
 os.environ["NESTOR_CACHE"] = "off"  # what a test sees is compiled now; tests of the cache name a folder of their own
 
-# PoCL keeps what it compiled by the program's text, not by how it was told to compile it, and test processes run side by
-# side: each has a folder of its own, which ends with it.
+# PoCL keeps what it compiled by the program's text, not by how it was told to compile it, and test processes run side
+# by side: each has a folder of its own, which ends with it.
 _POCL = tempfile.TemporaryDirectory(prefix="nestor-pocl-")
 os.environ["POCL_CACHE_DIR"] = _POCL.name
 

@@ -12,7 +12,9 @@ import numpy as np
 from tensorir.errors import UserError
 
 _LOCK = threading.Lock()
-_METHOD_GIVEN = "POCL_WORK_GROUP_METHOD" in os.environ
+_OURS = "NESTOR_CHOOSES_POCL_METHOD"
+_METHOD_GIVEN = "POCL_WORK_GROUP_METHOD" in os.environ and _OURS not in os.environ
+"""True if the user chose the method: what a parent process of ours set for its own kernel is no choice."""
 REPLICATED = 4
 """Work groups of at most so many threads PoCL writes out thread by thread. Its default vectorises over threads with the
 promise that they never meet in memory, which is wrong where one thread combines what others left in local memory (PoCL
@@ -98,6 +100,7 @@ class OpenCLDevice:
         """Run a kernel; `args` are buffers and numpy scalars."""
         kernel.set_args(*args)
         if not _METHOD_GIVEN:
+            os.environ[_OURS] = "1"
             os.environ["POCL_WORK_GROUP_METHOD"] = (
                 "workitemrepl" if block[0] * block[1] * block[2] <= REPLICATED else "loops"
             )
