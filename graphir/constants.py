@@ -60,7 +60,7 @@ def _run(node: Node, operands: list[np.ndarray | None], target: Target) -> list[
     call = group_call(node, lambda v: True)
     results = [np.empty(_sizes(v), v.dtype.numpy) for v in call.outputs]
     by_value: dict[Value, Any] = {v: a for v, a in zip(node.inputs, operands) if v is not None}
-    arrays = [np.ascontiguousarray(by_value[v]) for v in call.inputs]
+    arrays = [np.asarray(by_value[v], order="C") for v in call.inputs]
     work = sum(a.size for a in arrays) + sum(r.size for r in results)
     if work <= SMALL or target.kind == "reference":
         group = compose(call.spec, target)

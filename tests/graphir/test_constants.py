@@ -52,3 +52,13 @@ def test_layouts_pack_and_unpack(text: str) -> None:
     for index in ((0, 0, 0, 0), (2, 18, 4, 5), (1, 17, 3, 2)):
         at = tuple(int(repr(i)) for i in layout.physical_indices(index))
         assert packed[at] == array[index]
+
+
+def test_scalars_are_folded() -> None:
+    b = GraphBuilder()
+    whole = b.constant(np.arange(3, dtype=np.int64), "whole")
+    [y] = b.add("add", [whole, b.constant(np.array(2, np.int64), "two")])
+    [z] = b.add("cast", [b.constant(np.array(True), "flag")], {"dtype": dtypes.int64})
+    made = run_constants(b.finish([y, z], ["y", "z"]), context().target)
+    np.testing.assert_array_equal(made[y.name], [2, 3, 4])
+    assert made[z.name].shape == () and made[z.name] == 1
