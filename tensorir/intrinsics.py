@@ -164,6 +164,15 @@ register(Intrinsic("address", 1, ("bool", *NUMBERS), lambda t: dtypes.uint64))
 register(Intrinsic("prefetch", 1, ("bool", *NUMBERS), lambda t: dtypes.int32, None, True))
 register(Intrinsic("barrier", 0, (), lambda: dtypes.int32, None, True))
 
+SHUFFLES = ("shuffle", "shuffle_down")
+"""Values of other lanes of a warp: shuffle(value, lane, valid, width) and shuffle_down(value, distance, valid, width).
+The threads of a block in order of their number (x runs fastest) form segments of `width` lanes, a power of two; all
+threads of a segment come together, and each gets the value that the lane `lane` of its segment (or the lane `distance`
+above its own) brings, where `valid` holds; elsewhere the result means nothing. They exist in kernels in thread form."""
+
+for _name in SHUFFLES:
+    register(Intrinsic(_name, 4, ("bool", *NUMBERS), _same))
+
 
 def pack4(a: Any, b: Any, c: Any, d: Any) -> Expr:
     """Four values of one 8-bit type as the bytes of a uint32, `a` the lowest."""

@@ -435,7 +435,7 @@ def dot4_i8(total: int, a: int, b: int) -> int:
 _INTRINSICS["pack4"] = lambda t, *x: pack4(*x)
 _INTRINSICS["dot4_i8"] = lambda t, *x: dot4_i8(*x)
 
-PRIMITIVES = frozenset((*_INTRINSICS, "reinterpret", "address", "prefetch", "barrier"))
+PRIMITIVES = frozenset((*_INTRINSICS, "reinterpret", "address", "prefetch", "barrier", "shuffle", "shuffle_down"))
 """The intrinsics that are not expressions over others."""
 
 

@@ -14,7 +14,8 @@ class Dialect:
     with {axis} and {number} to fill in; `kernel` opens a kernel ({name}, {params}, {threads}); `function` begins a
     function of the prelude; `pointer` is the qualifier of each scope's pointers; `shared` declares shared memory
     ({type}, {name}, {size}); `barrier` and `barrier_global` wait (the second also orders global memory); `long_suffix`
-    ends 64-bit literals; `math` names functions by (name, bits); `bits` names reinterpretations (from, to).
+    ends 64-bit literals; `math` names functions by (name, bits); `bits` names reinterpretations (from, to); `warps`
+    says that lanes of a warp can exchange values.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Dialect:
     bits: Mapping[tuple[str, str], str]
     vector: str
     align: str
+    warps: bool = False
 
 
 _MATH = ("sqrt", "floor", "ceil", "trunc", "rint", "fabs", "copysign", "fma")
@@ -84,6 +86,7 @@ CUDA = Dialect(
     },
     vector="wide_{type}x{lanes}",
     align=" __align__(16)",
+    warps=True,
 )  # fmt: skip
 
 RESERVED = frozenset(

@@ -23,11 +23,12 @@ from tensorir.buffer import Buffer
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError, UserError
 from tensorir.expr import Const, Expr, Load, Ramp, Var
+from tensorir.intrinsics import SHUFFLES
 from tensorir.passes.accesses import bind_loops
 from tensorir.passes.linear import IndexScope
 from tensorir.passes.thread_axes import is_barrier
 from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
-from tensorir.visit import children, stmt_exprs, walk_expr, walk_stmt
+from tensorir.visit import children, rewrite_expr, stmt_exprs, walk_expr, walk_stmt
 
 _DEEP = 10  # operations written in one line
 
@@ -83,6 +84,8 @@ class _Writer:
         self.scope = IndexScope(func.dims)
         bind_loops(func.body, self.scope)
         self.shared: list[str] = []
+        self.head: list[str] = []
+        self.segments: dict[int, str] = {}
         self.narrow: set[Var] = set()
         written = kernel.written
         read = {n.buffer for s in walk_stmt(kernel.body) for e in stmt_exprs(s) for n in walk_expr(e)
@@ -109,7 +112,7 @@ class _Writer:
             self.line(f"const {t} {self.name(axis.var, axis.var.name)} = ({t}){text};")
         self.stmt(kernel.body)
         shared = [f"  {s}" for s in self.shared]
-        return "\n".join([f"{head} {{", *shared, *self.lines, "}", ""])
+        return "\n".join([f"{head} {{", *shared, *self.head, *self.lines, "}", ""])
 
     def loop_type(self, loop: For) -> str:
         """The type of a loop variable: 32 bits where its values and its end fit."""
@@ -322,6 +325,25 @@ class _Writer:
     def of(self, e: Expr) -> str:
         return self.memo[e][0]
 
+    def segment(self, lanes: int) -> str:
+        """The mask of those threads of this one's warp that lie in its segment of so many lanes."""
+        x, y, z = self.kernel.block
+        count = x * y * z
+        if count <= lanes or (lanes == 32 and count % 32 == 0):
+            return f"0x{(1 << min(count, lanes)) - 1:x}u"
+        if lanes not in self.segments:
+            number, first, mask = self.name(None, "number"), self.name(None, "first"), self.name(None, "segment")
+            whole = f"0x{(1 << lanes) - 1:x}u"
+            if count % lanes:
+                whole = f"({first} + {lanes} <= {count} ? {whole} : 0x{(1 << count % lanes) - 1:x}u)"
+            self.head += [
+                f"  const u32 {number} = threadIdx.x + {x} * (threadIdx.y + {y} * threadIdx.z);",
+                f"  const u32 {first} = {number} & ~{lanes - 1}u;",
+                f"  const u32 {mask} = {whole} << ({first} & 31u);",
+            ]
+            self.segments[lanes] = mask
+        return self.segments[lanes]
+
     def call(self, name: str, *args: str) -> str:
         self.used.add(name)
         return f"{name}({', '.join(args)})"
@@ -355,6 +377,8 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
         return (e.value,)
     if isinstance(e, Load) and e.predicate is not None:
         return (e.predicate,)
+    if isinstance(e, ir.Call) and e.name in SHUFFLES:
+        return e.args[:2]  # a lane that needs no value is free to get any
     return children(e)
 
 
@@ -443,6 +467,21 @@ def _div(w: _Writer, e: ir.Div) -> str:
     return f"({w.of(e.a)} / {w.of(e.b)})"
 
 
+def _as_index(e: Expr) -> Expr:
+    """A narrowed index as it was: what is known of its variables is known of those."""
+
+    def rule(n: Expr) -> Expr:
+        if isinstance(n, ir.Cast) and n.dtype == dtypes.int32 and n.value.dtype == dtypes.INDEX:
+            return n.value
+        if isinstance(n, Const) and n.dtype == dtypes.int32:
+            return ir.const(n.value)
+        if isinstance(n, ir.Binary) and n.a.dtype == n.b.dtype == dtypes.INDEX != n.dtype == dtypes.int32:
+            return type(n)(n.a, n.b, dtypes.INDEX)
+        return n
+
+    return rewrite_expr(e, rule) if e.dtype == dtypes.int32 else e
+
+
 def _division(name: str) -> Callable[[_Writer, Any], str]:
     symbol = "/" if name.endswith("div") else "%"
 
@@ -450,7 +489,7 @@ def _division(name: str) -> Callable[[_Writer, Any], str]:
         a, b = w.of(e.a), w.of(e.b)
         t = type_name(e.dtype)
         if isinstance(e.b, Const) and int(e.b.value) > 0:
-            low = w.scope.bounds(e.a)[0] if e.dtype.bits >= 32 else None
+            low = w.scope.bounds(_as_index(e.a))[0] if e.dtype.bits >= 32 else None
             if e.dtype.kind == "uint" or name.startswith("trunc") or (low is not None and low >= 0):
                 return f"({t})({a} {symbol} {b})" if e.dtype.bits < 32 else f"({a} {symbol} {b})"
         if e.dtype.kind == "uint":
@@ -586,7 +625,7 @@ def convert(w: _Writer, text: str, source: DType, result: DType) -> str:
 
 @_on(ir.Call)
 def _call(w: _Writer, e: ir.Call) -> str:
-    args = [w.of(a) for a in e.args]
+    args = [w.of(a) for a in _operands(e)]
     t = e.args[0].dtype if e.args else e.dtype
     match e.name:
         case "sqrt" | "floor" | "ceil" | "trunc":
@@ -611,4 +650,20 @@ def _call(w: _Writer, e: ir.Call) -> str:
             return f"({' | '.join(parts)})"
         case "dot4_i8":
             return w.call("dot4", *args)
+        case "shuffle" | "shuffle_down" if w.dialect.warps:
+            return _shuffle(w, e)
     raise UserError(f"the intrinsic {e.name} cannot be used in a kernel for {w.dialect.name}")
+
+
+def _shuffle(w: _Writer, e: ir.Call) -> str:
+    width = e.args[3]
+    assert isinstance(width, Const)
+    lanes = int(width.value)
+    name = "__shfl_down_sync" if e.name == "shuffle_down" else "__shfl_sync"
+    value, selector = (w.of(a) for a in e.args[:2])
+    selector = str(e.args[1].value) if isinstance(e.args[1], Const) else f"(int)({bare(selector)})"
+    small = e.dtype.bits < 32
+    call = f"{name}({w.segment(lanes)}, {f'(u32){value}' if small else value}, {selector}, {lanes})"
+    if e.dtype.is_bool:
+        return f"({call} != 0)"
+    return f"({type_name(e.dtype)}){call}" if small else call

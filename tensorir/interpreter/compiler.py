@@ -10,7 +10,7 @@ from typing import Any
 
 from tensorir.expr import Expr, Var
 from tensorir.interpreter import expressions, statements
-from tensorir.interpreter.kernels import is_thread_form, run_block, share
+from tensorir.interpreter.kernels import Meeting, exchange, is_thread_form, run_block, share
 from tensorir.interpreter.source import Compiler, Place, Value, full_interval
 from tensorir.stmt import Func, Store
 from tensorir.visit import free_vars, walk_stmt
@@ -60,7 +60,7 @@ def _finish(c: Compiler, head: str, filename: str) -> tuple[str, Any]:
 def compile_program(func: Func, checked: bool) -> Program:
     """`func` as a Python function over memories and dimensions."""
     c = Compiler(checked, thread_form=is_thread_form(func))
-    c.globals.update(run_block=run_block, share=share)
+    c.globals.update(run_block=run_block, share=share, Meeting=Meeting, exchange=exchange)
     names = []
     for buffer in func.params:
         c.buffers[buffer] = c.fresh(buffer.name)

@@ -6,7 +6,9 @@ from tensorir import expr as ir
 from tensorir import semantics
 from tensorir.errors import InternalError
 from tensorir.expr import Var
+from tensorir.interpreter import kernels
 from tensorir.interpreter.source import Compiler, NotSupportedError, Value, full_interval, literal
+from tensorir.intrinsics import SHUFFLES
 
 
 def _emit_var(c: Compiler, e: Var) -> Value:
@@ -203,6 +205,8 @@ def _emit_call(c: Compiler, e: ir.Call) -> Value:
         return Value(f"({x} == INF or {x} == NINF)", 0, 1, 1)
     if e.name in ("address", "prefetch", "barrier"):
         return Value("0")
+    if e.name in SHUFFLES:
+        return _emit_shuffle(c, e)
     if e.name.startswith("extern:"):
         raise NotSupportedError(f"the extern {e.name[7:]} is called for a value", help="call it as a statement")
     if e.name not in semantics.PRIMITIVES:
@@ -228,6 +232,22 @@ def _emit_call(c: Compiler, e: ir.Call) -> Value:
     name, rounds = _CALLS[e.name]
     code = f"{name}({codes})"
     return c.rounded(t, code, depth) if rounds else Value(code, 0, 0, depth)
+
+
+def _emit_shuffle(c: Compiler, e: ir.Call) -> Value:
+    value, lane, valid, width = e.args
+    if not c.block_memory:
+        raise NotSupportedError("a shuffle stands outside of a kernel in thread form")
+    if isinstance(value, ir.Load):
+        name = c.buffers[value.buffer]
+        place = (
+            c.checked_flat(value.buffer, value.indices, "read") if c.checked else c.flat(value.buffer, value.indices)
+        )
+        brought = f"{name}.peek({place})" if c.checked else f"{name}[{place}]"
+    else:
+        brought = c.memo[value].code
+    down = e.name == "shuffle_down"
+    return kernels.write_shuffle(c, brought, c.memo[lane].code, c.memo[valid].code, c.memo[width].code, down, e.dtype)
 
 
 _SYMBOL: dict[type, str] = {

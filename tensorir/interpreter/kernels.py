@@ -1,4 +1,5 @@
-"""Kernels in thread form: each thread of a block is a generator that stops at barriers.
+"""Kernels in thread form: each thread of a block is a generator that stops at barriers, and where the lanes of a warp
+do something together.
 
 The threads of a block run in turn from one barrier to the next, so an access belongs to a phase: the same block,
 between the same two barriers. Accesses of two threads in one phase race, as do those of two blocks. All threads of a
@@ -9,15 +10,30 @@ memory is one for all threads of a block.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-from tensorir.interpreter.memory import CheckedMemory, Monitor, SanitizerError
-from tensorir.interpreter.source import Compiler, Value
+from tensorir.dtypes import DType
+from tensorir.interpreter.memory import UNWRITTEN, CheckedMemory, Monitor, SanitizerError
+from tensorir.interpreter.source import Compiler, Value, full_interval
 from tensorir.stmt import For, Func
 
 Place = tuple[int, tuple[int, ...]]
-Thread = Generator[Place, None, None]
+
+
+class Meeting(NamedTuple):
+    """Where the lanes of a segment of a warp come together: the place, the lanes of a segment, what this lane brings,
+    what is done with all that they bring (an answer for each lane), and its name."""
+
+    place: Place
+    width: int
+    brings: Any
+    together: Callable[[list[Any]], list[Any]]
+    what: str
+
+
+Thread = Generator[Place | Meeting, Any, None]
 
 FORM = "thread_form"
 """The attribute of a function whose kernels are in thread form."""
@@ -65,6 +81,19 @@ def write_barrier(c: Compiler) -> None:
     c.line(f"yield ({c.barriers}, ({values}))")
 
 
+def write_shuffle(c: Compiler, brought: str, lane: str, valid: str, width: str, down: bool, dtype: DType) -> Value:
+    """A thread gives a value to the lanes of its warp and gets that of another."""
+    name = c.fresh("lane")
+    c.line(f"{name} = yield {_meeting(c, width, f'({brought}, {lane}, {valid}, {down})', 'exchange', 'a shuffle')}")
+    return Value(name, *full_interval(dtype))
+
+
+def _meeting(c: Compiler, width: str, brings: str, together: str, what: str) -> str:
+    c.barriers += 1
+    values = "".join(f"{code}, " for code, _ in c.loops[c.kernel_loops :])
+    return f"Meeting(({c.barriers}, ({values})), {width}, {brings}, {together}, {what!r})"
+
+
 def write_shared(c: Compiler, name: str, memory: str) -> None:
     """Memory that the first thread of a block to come makes for all."""
     values = "".join(f"{code}, " for code, _ in c.loops[c.kernel_loops :])
@@ -85,44 +114,125 @@ def share(block: dict[Any, Any], name: str, iteration: tuple[int, ...], make: Ca
 
 
 def run_block(function: Callable[..., Thread], extents: tuple[int, ...], monitor: Monitor | None, axes: str) -> None:
-    """Runs all threads of a block. Raises `SanitizerError` if they do not meet at every barrier."""
+    """Runs all threads of a block. Raises `SanitizerError` if they do not meet at every barrier, or the lanes of a warp
+    at what they do together."""
     memory: dict[str, Any] = {}
-    running = [(t[::-1], function(memory, *t[::-1])) for t in product(*[range(n) for n in extents[::-1]])]
-    context = () if monitor is None else monitor.context
-    execution = 0 if monitor is None else monitor.enter()
-    phase = 0
-    while running:
-        waiting: list[tuple[tuple[int, ...], Thread]] = []
+    threads = [t[::-1] for t in product(*[range(n) for n in extents[::-1]])]
+    block = _Block(monitor, axes, [_Running(n, t, function(memory, *t)) for n, t in enumerate(threads)])
+    while block.running:
+        block.run_phase()
+
+
+@dataclass(slots=True)
+class _Running:
+    """A thread: its number in the block, its indices, its generator."""
+
+    number: int
+    thread: tuple[int, ...]
+    generator: Thread
+
+
+class _Block:
+    """The threads of a block, from barrier to barrier."""
+
+    def __init__(self, monitor: Monitor | None, axes: str, running: list[_Running]) -> None:
+        self.monitor = monitor
+        self.axes = axes
+        self.running = running
+        self.count = len(running)
+        self.context = () if monitor is None else monitor.context
+        self.execution = 0 if monitor is None else monitor.enter()
+        self.phase = 0
+
+    def enter(self, thread: tuple[int, ...]) -> None:
+        """What is touched from now on is touched by `thread`."""
+        if self.monitor is not None:
+            entry: Any = ((self.execution, self.phase), thread, ("the threads of", self.axes))
+            self.monitor.context = (*self.context, entry)
+
+    def run_phase(self) -> None:
+        """All threads to the next barrier, or to their end."""
+        waiting: list[_Running] = []
         places: list[Place] = []
         ended: list[tuple[int, ...]] = []
-        for thread, generator in running:
-            if monitor is not None:
-                entry: Any = ((execution, phase), thread, ("the threads of", axes))
-                monitor.context = (*context, entry)
-            try:
-                places.append(next(generator))
-                waiting.append((thread, generator))
-            except StopIteration:
-                ended.append(thread)
-        if monitor is not None:
-            monitor.context = context
-        _require_together(waiting, places, ended, axes)
-        running, phase = waiting, phase + 1
+        ready: list[tuple[_Running, Any]] = [(t, None) for t in self.running]
+        while ready:
+            meeting: dict[int, tuple[_Running, Meeting]] = {}
+            for running, answer in ready:
+                self.enter(running.thread)
+                try:
+                    event = running.generator.send(answer)
+                except StopIteration:
+                    ended.append(running.thread)
+                    continue
+                if isinstance(event, Meeting):
+                    meeting[running.number] = (running, event)
+                else:
+                    waiting.append(running)
+                    places.append(event)
+            ready = self._meet(meeting)
+        if self.monitor is not None:
+            self.monitor.context = self.context
+        waiting_places = sorted(zip(waiting, places, strict=True), key=lambda pair: pair[0].number)
+        self.running = [running for running, _ in waiting_places]
+        _require_together([(r.thread, p) for r, p in waiting_places], ended, self.axes)
+        self.phase += 1
+
+    def _meet(self, meeting: dict[int, tuple[_Running, Meeting]]) -> list[tuple[_Running, Any]]:
+        """What the lanes of each warp that came together get."""
+        ready: list[tuple[_Running, Any]] = []
+        numbers = sorted(meeting)
+        while numbers:
+            running, event = meeting[numbers[0]]
+            first = numbers[0] // event.width * event.width
+            lanes = range(first, min(first + event.width, self.count))
+            for number in lanes:
+                other = meeting.get(number)
+                if other is None or other[1].place != event.place:
+                    raise SanitizerError(
+                        f"divergence: thread {_shown(running.thread)} of {self.axes} is at {event.what}, to which lane"
+                        f" {number - first} of its warp does not come",
+                        help="all lanes of a warp come together: move it out of conditions that differ between them",
+                    )
+            self.enter(running.thread)
+            answers = event.together([meeting[n][1].brings for n in lanes])
+            ready += [(meeting[n][0], answer) for n, answer in zip(lanes, answers, strict=True)]
+            numbers = [n for n in numbers if n not in lanes]
+        ready.sort(key=lambda pair: pair[0].number)
+        return ready
 
 
-def _require_together(
-    waiting: list[tuple[tuple[int, ...], Thread]], places: list[Place], ended: list[tuple[int, ...]], axes: str
-) -> None:
+def exchange(brought: list[tuple[Any, int, bool, bool]]) -> list[Any]:
+    """What each lane of a warp gets from a shuffle; each brings (value, lane or distance, valid, is a distance)."""
+    answers = []
+    for lane, (value, selector, valid, down) in enumerate(brought):
+        source = lane + selector if down else selector
+        if not valid:
+            answers.append(0 if value is UNWRITTEN else value)
+            continue
+        if not 0 <= source < len(brought):
+            raise SanitizerError(
+                f"a shuffle: lane {lane} reads lane {source} of its warp, of which {len(brought)} lanes run",
+                help="a lane that does not run brings no value",
+            )
+        found = brought[source][0]
+        if found is UNWRITTEN:
+            raise SanitizerError(f"a shuffle: lane {lane} reads what lane {source} of its warp never wrote")
+        answers.append(found)
+    return answers
+
+
+def _require_together(waiting: list[tuple[tuple[int, ...], Place]], ended: list[tuple[int, ...]], axes: str) -> None:
     if not waiting:
         return
-    first, at = waiting[0][0], places[0]
+    first, at = waiting[0]
     if ended:
         raise SanitizerError(
             f"divergence: thread {_shown(first)} of {axes} waits at a barrier that thread {_shown(ended[0])} never"
             " comes to",
             help="a barrier may not stand inside a condition that differs between threads",
         )
-    for (thread, _), place in zip(waiting, places, strict=True):
+    for thread, place in waiting:
         if place != at:
             what = "another barrier" if place[0] != at[0] else "the same barrier in another iteration"
             raise SanitizerError(

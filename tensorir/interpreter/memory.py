@@ -22,6 +22,10 @@ Context = tuple[Entry, ...]
 _LANES = ("the vector of", "lanes")
 
 
+UNWRITTEN = object()
+"""What a lane brings to a shuffle from memory that it never wrote."""
+
+
 class SanitizerError(UserError):
     """A program that has no meaning: an access out of bounds, a read of memory never written, or a race."""
 
@@ -127,6 +131,10 @@ class CheckedMemory:
                 self.report(position, "is read while another iteration writes it", writer, (context, site))
             self.readers.setdefault(position, {}).setdefault(context, site)
         return self.values[position]
+
+    def peek(self, position: int) -> Any:
+        """An element of a thread's own memory to hand on; `UNWRITTEN` if it has none."""
+        return self.values[position] if self.written[position] else UNWRITTEN
 
     def store(self, value: Any, position: int, site: int) -> None:
         """Writes an element."""

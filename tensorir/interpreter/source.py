@@ -22,6 +22,7 @@ from tensorir.dtypes import DType
 from tensorir.errors import UserError
 from tensorir.expr import Expr, Load, Var
 from tensorir.interpreter.memory import CheckedMemory, SanitizerError, to_array, to_list
+from tensorir.intrinsics import SHUFFLES
 from tensorir.stmt import Stmt, Store
 from tensorir.visit import children, walk_expr
 
@@ -373,7 +374,7 @@ class Compiler:
         with self.indented(f"def {name}():"):
             self.nest = 0
             yield
-        waits = any(text.startswith("yield") for _, text, _ in self.lines[start:])
+        waits = any(text.startswith("yield") or " = yield " in text for _, text, _ in self.lines[start:])
         self.line(f"yield from {name}()" if waits else f"{name}()")
         self.nest = outer
 
@@ -391,4 +392,6 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
         return (e.value,)
     if isinstance(e, ir.Call) and (e.name == "address" or e.name.startswith("extern:")):
         return ()
+    if isinstance(e, ir.Call) and e.name in SHUFFLES and isinstance(e.args[0], Load):
+        return (*e.args[0].indices, *e.args[1:])  # whether the value was ever written is asked by the lane that gets it
     return children(e)

@@ -1,8 +1,8 @@
 """Loops bound to threads, before barriers are placed: each statement runs for all threads of the block, then the next.
 
 The loop itself is not written; a loop over the threads is written around every leaf statement under it. A loop bound to
-an axis that an enclosing loop has is the same threads again. A shared buffer is one per block, any other buffer that is
-allocated under thread loops is one per thread.
+an axis that an enclosing loop has is the same threads again. A shared or warp buffer is one per block, any other buffer
+that is allocated under thread loops is one per thread.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def bind(c: Compiler, s: For) -> None:
 
 def private_axes(c: Compiler, buffer: Buffer) -> tuple[tuple[str, Value, Value], ...]:
     """The thread axes of which each index has its own copy of a buffer allocated here."""
-    return () if c.threads.inside or buffer.scope == "shared" else c.threads.axes
+    return () if c.threads.inside or buffer.scope in ("shared", "warp") else c.threads.axes
 
 
 def depends(c: Compiler, *exprs: Expr) -> bool:

@@ -1,6 +1,6 @@
-"""Reduction loops bound to threads: partial results of each thread, then a tree over shared memory.
+"""Reduction loops bound to threads: partial results of each thread, then a tree over what the threads hold.
 
-    for k in 0..11 thread threadIdx.x:                alloc parts[11] @shared
+    for k in 0..11 thread threadIdx.x:                alloc parts[11] @warp (or @shared)
       block B: init B[i] = 0                          for k in 0..11 thread threadIdx.x:
                B[i] = B[i] + A[i, k]          →         alloc part[1] @local
                                                         part[0] = 0
@@ -13,6 +13,10 @@
 Still in the meaning where each statement runs for all threads before the next. Any extent, several axes, and conditions
 on the elements: a thread without an element holds the identity. Spatial loops inside move outside, which a reduction
 allows.
+
+Where the threads of a reduction are lanes of one warp, the tree is in warp memory; where they are several warps, each
+reduces by itself, and one combines their results, which pass through shared memory. Elsewhere, and on targets without
+warps, all of the tree is in shared memory.
 """
 
 from __future__ import annotations
@@ -40,47 +44,75 @@ from tensorir.expr import (
     Or,
     Var,
     const,
+    floordiv,
+    floormod,
     logical_and,
 )
 from tensorir.passes.linear import conjuncts
-from tensorir.passes.thread_axes import ThreadError, literal
+from tensorir.passes.thread_axes import THREAD_AXES, ThreadError, literal, map_kernels
 from tensorir.stmt import Allocate, Block, For, Func, If, LetStmt, Seq, Stmt, Store, seq
+from tensorir.target import Target
 from tensorir.visit import free_vars, rewrite_expr, rewrite_stmt, substitute, walk_stmt, with_body
 
 
-def cross_thread(func: Func) -> Func:
+def cross_thread(func: Func, target: Target | None = None) -> Func:
     """`func` with no reduction loop bound to threads. Raises `ThreadError` where that cannot be."""
     if not any(isinstance(s, Block) and any(i.kind == "reduce" for i in s.iters) for s in walk_stmt(func.body)):
         return func
-    return with_body(func, _visit(func.body, (), {}))
+    warp = 1 if target is None else target.warp_size
+    return with_body(func, map_kernels(func.body, lambda s: _visit(s, (), _Place({}, _launched(s), warp))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a reduction stands: the loops around each allocation, the threads that are launched along each axis (None
+    where that is not a constant), and the lanes of a warp."""
+
+    allocated: dict[Buffer, tuple[For, ...]]
+    launched: dict[str, int | None]
+    warp: int
+
+    def within(self, buffer: Buffer, active: tuple[For, ...]) -> _Place:
+        """The same inside an allocation."""
+        return _Place({**self.allocated, buffer: active}, self.launched, self.warp)
+
+
+def _launched(kernel: Stmt) -> dict[str, int | None]:
+    """The threads of a kernel along each axis: as many as its longest loop has."""
+    found: dict[str, int | None] = {}
+    for s in walk_stmt(kernel):
+        if isinstance(s, For) and s.kind == "thread" and s.thread in THREAD_AXES:
+            size, known = literal(s.extent), found.get(s.thread, 0)
+            found[s.thread] = None if size is None or known is None else max(size, known)
+    return found
 
 
 def _is_thread(s: For) -> bool:
     return s.kind == "thread" and not (s.thread or "").startswith("blockIdx")
 
 
-def _visit(s: Stmt, active: tuple[For, ...], allocated: dict[Buffer, tuple[For, ...]]) -> Stmt:
+def _visit(s: Stmt, active: tuple[For, ...], place: _Place) -> Stmt:
     if isinstance(s, For):
         chain = _chain(s)
         if chain is not None:
             loops, block = chain
             reduced = _reduce_vars(block)
             if s.var in reduced and any(x.kind == "thread" and x.var in reduced for x in loops):
-                return _expand(loops, block, reduced, active, allocated)
-        body = _visit(s.body, (*active, s), allocated)
+                return _expand(loops, block, reduced, active, place)
+        body = _visit(s.body, (*active, s), place)
         return s if body is s.body else For(s.var, s.begin, s.extent, s.kind, body, s.thread, s.pragmas)
     if isinstance(s, Seq):
-        new = [_visit(x, active, allocated) for x in s.stmts]
+        new = [_visit(x, active, place) for x in s.stmts]
         return s if all(a is b for a, b in zip(new, s.stmts, strict=True)) else seq(*new)
     if isinstance(s, Allocate):
-        body = _visit(s.body, active, {**allocated, s.buffer: active})
+        body = _visit(s.body, active, place.within(s.buffer, active))
         return s if body is s.body else Allocate(s.buffer, body)
     if isinstance(s, LetStmt):
-        body = _visit(s.body, active, allocated)
+        body = _visit(s.body, active, place)
         return s if body is s.body else LetStmt(s.var, s.value, body)
     if isinstance(s, If):
-        then = _visit(s.then, active, allocated)
-        otherwise = None if s.otherwise is None else _visit(s.otherwise, active, allocated)
+        then = _visit(s.then, active, place)
+        otherwise = None if s.otherwise is None else _visit(s.otherwise, active, place)
         return s if then is s.then and otherwise is s.otherwise else If(s.condition, then, otherwise)
     return s
 
@@ -169,7 +201,7 @@ def _expand(
     block: Block,
     reduced: set[Var],
     active: tuple[For, ...],
-    allocated: dict[Buffer, tuple[For, ...]],
+    where: _Place,
 ) -> Stmt:
     spatial = [x for x in loops if x.var not in reduced]
     threads = [x for x in loops if x.var in reduced and x.kind == "thread"]
@@ -185,7 +217,7 @@ def _expand(
     before = [x for x in active if x.var in reduced]
     tags = {x.thread for x in threads}
     for store in combiner.outputs:
-        owners = {x.thread for x in allocated.get(store.buffer, ()) if _is_thread(x)}
+        owners = {x.thread for x in where.allocated.get(store.buffer, ()) if _is_thread(x)}
         if tags & owners and store.buffer.scope != "shared":
             raise ThreadError(
                 f"{block.name}: each thread has its own {store.buffer.name}, but its reduction is spread over the same"
@@ -194,39 +226,20 @@ def _expand(
             )
     outer = [x for x in around if x.thread not in tags]
     mapping: dict[Var, Expr] = {i.var: b for i, b in zip(block.iters, block.bindings, strict=True)}
-    count = 1
-    rank: Expr = const(0)
-    for loop in threads:
-        size = literal(loop.extent) or 1
-        rank = rank * size + loop.var
-        count *= size
     n = len(combiner.outputs)
     suffixes = [""] if n == 1 else [str(i) for i in range(n)]
-    parts, trees = [], []
-    for store, suffix in zip(combiner.outputs, suffixes, strict=True):
-        t = store.buffer.dtype
-        parts.append(Buffer(f"{block.name}_part{suffix}", (const(1),), t, "local"))
-        shape = (*(x.extent for x in outer), const(count))
-        trees.append(Buffer(f"{block.name}_parts{suffix}", shape, t, "shared"))
-    row = tuple(x.var for x in outer)
+    parts = [
+        Buffer(f"{block.name}_part{suffix}", (const(1),), store.buffer.dtype, "local")
+        for store, suffix in zip(combiner.outputs, suffixes, strict=True)
+    ]
     zero = (const(0),)
-
     steps: list[Stmt] = []
     identities = _identities(block, combiner)
     steps += [Store(p, zero, e) for p, e in zip(parts, identities, strict=True)]
     own = {s.buffer: p for s, p in zip(combiner.outputs, parts, strict=True)}
     steps.append(_update(block, mapping, own, serial))
-    steps += [Store(x, (*row, rank), Load(p, zero, p.dtype)) for x, p in zip(trees, parts, strict=True)]
-    offset = 1
-    while offset * 2 < count:
-        offset *= 2
-    while offset and count > 1:
-        here = [Load(x, (*row, rank), x.dtype) for x in trees]
-        there = [Load(x, (*row, rank + offset), x.dtype) for x in trees]
-        condition = logical_and(LT(rank, const(min(offset, count - offset)), dtypes.bool_))
-        steps.append(If(condition, combiner.stores(trees, (*row, rank), here, there)))
-        offset //= 2
-    total = [Load(x, (*row, const(0)), x.dtype) for x in trees]
+    tree = _Tree(block.name, combiner, suffixes, outer, threads, where)
+    total = tree.write([Load(p, zero, p.dtype) for p in parts], steps)
     point = tuple(substitute(i, mapping) for i in combiner.outputs[0].indices)
     buffers = [s.buffer for s in combiner.outputs]
     again = combiner.stores(buffers, point, [Load(b, point, b.dtype) for b in buffers], total)
@@ -243,11 +256,129 @@ def _expand(
         body = Allocate(p, body)
     for loop in reversed(threads):
         body = For(loop.var, loop.begin, loop.extent, "thread", body, loop.thread)
-    for x in reversed(trees):
+    for x in reversed(tree.buffers):
         body = Allocate(x, body)
     for loop in reversed(spatial):
         body = For(loop.var, loop.begin, loop.extent, loop.kind, body, loop.thread, loop.pragmas)
     return body
+
+
+class _Tree:
+    """The partial results of the threads become one: `write` adds the steps and gives what the first thread holds."""
+
+    def __init__(
+        self, name: str, combiner: _Combiner, suffixes: list[str], outer: list[For], threads: list[For], place: _Place
+    ) -> None:
+        self.name, self.combiner, self.suffixes = name, combiner, suffixes
+        self.rows = tuple(x.extent for x in outer)
+        self.row = tuple(x.var for x in outer)
+        self.buffers: list[Buffer] = []
+        self.rank: Expr = const(0)
+        self.count = 1
+        ordered = _in_lanes(threads, place)
+        for loop in ordered or threads:
+            size = literal(loop.extent) or 1
+            if ordered is None:  # the last loop runs fastest
+                self.rank = self.rank * size + loop.var
+            else:
+                self.rank = self.rank + loop.var * self.count
+            self.count *= size
+        self.warp = 1 if ordered is None else place.warp
+
+    def write(self, values: list[Expr], steps: list[Stmt]) -> list[Expr]:
+        """The tree over `values` of all threads."""
+        if self.warp == 1:
+            return self._combine("parts", "shared", values, self.rank, self.count, steps)
+        if self.count <= self.warp:
+            return self._combine("parts", "warp", values, self.rank, self.count, steps)
+        warps = -(-self.count // self.warp)
+        lane, number = floormod(self.rank, self.warp), floordiv(self.rank, self.warp)
+        parts = self._buffers("parts", (const(warps), const(self.warp)), "warp")
+        self._store(parts, (number, lane), values, steps)
+        self._reduce(parts, lambda offset: (number, lane + offset), self.warp, lane, self.rank, self.count, steps)
+        totals = self._buffers("totals", (const(warps),), "shared")
+        first: list[Stmt] = []
+        self._store(totals, (number,), self._loads(parts, (number, const(0))), first)
+        steps.append(If(EQ(lane, const(0), dtypes.bool_), seq(*first)))
+        tops = self._buffers("tops", (const(warps),), "warp")
+        second: list[Stmt] = []
+        self._store(tops, (self.rank,), self._loads(totals, (self.rank,)), second)
+        steps.append(If(LT(self.rank, const(warps), dtypes.bool_), seq(*second)))
+        self._reduce(tops, lambda offset: (self.rank + offset,), warps, self.rank, self.rank, warps, steps)
+        return self._loads(tops, (const(0),))
+
+    def _combine(
+        self, stem: str, scope: str, values: list[Expr], rank: Expr, count: int, steps: list[Stmt]
+    ) -> list[Expr]:
+        buffers = self._buffers(stem, (const(count),), scope)
+        self._store(buffers, (rank,), values, steps)
+        self._reduce(buffers, lambda offset: (rank + offset,), count, rank, rank, count, steps)
+        return self._loads(buffers, (const(0),))
+
+    def _reduce(
+        self,
+        buffers: list[Buffer],
+        at: Callable[[int], tuple[Expr, ...]],
+        width: int,
+        lane: Expr,
+        rank: Expr,
+        count: int,
+        steps: list[Stmt],
+    ) -> None:
+        """Halves `width` elements until the first holds all; of `count` in a row, those above are not there."""
+        offset = 1
+        while offset * 2 < width:
+            offset *= 2
+        while offset and width > 1:
+            here, there = self._loads(buffers, at(0)), self._loads(buffers, at(offset))
+            if width >= count:
+                condition: Expr = LT(lane, const(min(offset, count - offset)), dtypes.bool_)
+            else:
+                condition = LT(lane, const(offset), dtypes.bool_)
+                if count % width:
+                    condition = logical_and(condition, LT(rank + offset, const(count), dtypes.bool_))
+            place = (*self.row, *at(0))
+            steps.append(If(condition, self.combiner.stores(buffers, place, here, there)))
+            offset //= 2
+
+    def _buffers(self, stem: str, shape: tuple[Expr, ...], scope: str) -> list[Buffer]:
+        made = [
+            Buffer(f"{self.name}_{stem}{suffix}", (*self.rows, *shape), store.buffer.dtype, scope)
+            for store, suffix in zip(self.combiner.outputs, self.suffixes, strict=True)
+        ]
+        self.buffers += made
+        return made
+
+    def _loads(self, buffers: list[Buffer], place: tuple[Expr, ...]) -> list[Expr]:
+        return [Load(x, (*self.row, *place), x.dtype) for x in buffers]
+
+    def _store(self, buffers: list[Buffer], place: tuple[Expr, ...], values: list[Expr], steps: list[Stmt]) -> None:
+        steps += [Store(x, (*self.row, *place), v) for x, v in zip(buffers, values, strict=True)]
+
+
+def _in_lanes(threads: list[For], place: _Place) -> list[For] | None:
+    """The loops of a reduction, fastest first, if their threads are neighbouring lanes: of part of a warp, of one, or
+    of several whole ones. None if not."""
+    sizes = [place.launched.get(tag, 1) for tag in THREAD_AXES]
+    if place.warp <= 1 or any(size is None for size in sizes):
+        return None
+    known = [size or 1 for size in sizes]
+    ordered = sorted(threads, key=lambda x: x.thread or "")
+    span, left = 1, [x for x in ordered if literal(x.extent) != 1]
+    for tag, size in zip(THREAD_AXES, known, strict=True):
+        if not left:
+            break
+        if left[0].thread == tag:
+            if len(left) > 1 and literal(left[0].extent) != size:
+                return None
+            left.pop(0)
+        elif size != 1:
+            return None
+        span *= size
+    total = known[0] * known[1] * known[2]
+    if left or not (span == total or span % place.warp == 0 or place.warp % span == 0):
+        return None
+    return ordered
 
 
 def _identities(block: Block, combiner: _Combiner) -> list[Expr]:

@@ -23,6 +23,7 @@ from tensorir.passes.hoist_invariants import hoist_invariants
 from tensorir.passes.insert_barriers import insert_barriers
 from tensorir.passes.legalize_half import legalize_half
 from tensorir.passes.lower_blocks import lower_blocks
+from tensorir.passes.lower_warp import lower_warp
 from tensorir.passes.merge_guards import merge_guards
 from tensorir.passes.narrow_indices import narrow_indices
 from tensorir.passes.partition_loops import partition_loops
@@ -88,11 +89,14 @@ PASSES: tuple[Pass, ...] = (
 
 
 GPU_PASSES: tuple[Pass, ...] = (
-    Pass("cross_thread", _plain(cross_thread), "first: it reads blocks; what it makes is ordinary for all that follow"),
+    Pass("cross_thread", cross_thread, "first: it reads blocks; what it makes is ordinary for all that follow"),
     Pass("sink_allocations", _plain(sink_allocations), "it asks blocks which of their variables reduce"),
     Pass("decompose_reductions", _plain(decompose_reductions), "before blocks are gone: initial values are statements"),
     Pass("lower_blocks", _plain(lower_blocks), "from here on there are loops and stores only"),
     Pass("lower_threads", _plain(lower_threads), "while each statement still means all threads: one launch a kernel"),
+    Pass(
+        "lower_warp", lower_warp, "needs the thread axes outside; what other lanes hold is no memory for what follows"
+    ),
     Pass("compact_buffers", _plain(compact_buffers), "needs the thread axes outside: what a block shares is its hull"),
     Pass("insert_barriers", _plain(insert_barriers), "needs the indices by dimension; all later passes keep the order"),
     Pass("merge_guards", _plain(merge_guards), "after barriers, which may not stand inside a condition of a thread"),

@@ -192,7 +192,7 @@ class _Kernel:
         scope = old.scope
         leading: tuple[Expr, ...] = ()
         places: tuple[Expr, ...] = ()
-        if old.scope != "shared":
+        if old.scope not in ("shared", "warp"):
             alone = all(p == frozenset(private) for p in self.spread.get(old, ()))
             scope = ("register" if old.scope == "register" else "local") if alone else "shared"
             kept = [tag for tag in private if not alone or tag.startswith("vthread")]
