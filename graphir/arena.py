@@ -16,6 +16,9 @@ from graphir import dims
 from tensorir.expr import Expr
 
 ALIGNMENT = 64
+DEVICE_ALIGNMENT = 512
+"""Where blocks of a device's arena start: what OpenCL devices ask of a part of a buffer, and CUDA of an allocation."""
+
 REPRESENTATIVE = 8
 """The value of every symbol when a plan with symbols is laid out."""
 
@@ -47,10 +50,11 @@ class Arena:
     placed: tuple[Placed, ...]
     order: tuple[int, ...]
     nbytes: int | None
+    alignment: int = ALIGNMENT
 
     def layout(self, values: Mapping[str, int]) -> tuple[list[int], int]:
         """The offset of every block and the size of the arena for these symbols."""
-        sizes = [aligned(dims.evaluate(b.nbytes, values)) for b in self.blocks]
+        sizes = [aligned(dims.evaluate(b.nbytes, values), self.alignment) for b in self.blocks]
         offsets = [0] * len(sizes)
         for i in self.order:
             place = self.placed[i]
@@ -68,23 +72,23 @@ class Arena:
         return max((sum(s for s, b in zip(sizes, self.blocks) if b.start <= t <= b.end) for t in moments), default=0)
 
 
-def aligned(nbytes: int) -> int:
+def aligned(nbytes: int, alignment: int = ALIGNMENT) -> int:
     """A size rounded up, so that every block starts at a cache line."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return -(-nbytes // alignment) * alignment
 
 
-def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool) -> Arena:
+def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool, alignment: int = ALIGNMENT) -> Arena:
     """Places for the blocks; without `share` each has bytes of its own."""
     if not share:
         blocks = [ArenaBlock(b.nbytes, 0, 1 << 30, b.names) for b in blocks]
     symbolic = any(dims.constant(b.nbytes) is None for b in blocks)
     values = {v.name: REPRESENTATIVE for b in blocks for v in dims.symbols_of(b.nbytes)}
-    sizes = [aligned(dims.evaluate(b.nbytes, values)) for b in blocks]
+    sizes = [aligned(dims.evaluate(b.nbytes, values), alignment) for b in blocks]
     offsets = min((_place(blocks, sizes, order) for order in _orders(blocks, sizes)), key=lambda o: _extent(o, sizes))
     order = tuple(sorted(range(len(blocks)), key=lambda i: (offsets[i], i)))
     if not symbolic:
         placed = tuple(Placed(o) for o in offsets)
-        return Arena(tuple(blocks), placed, order, _extent(offsets, sizes))
+        return Arena(tuple(blocks), placed, order, _extent(offsets, sizes), alignment)
     rank = {i: n for n, i in enumerate(order)}
     below = [
         {j for j, other in enumerate(blocks) if rank[j] < rank[i] and _meet(block, other)}
@@ -95,7 +99,7 @@ def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool) -> Arena:
         # a block that lies below another of these ends before that one does: its end need not be looked at
         highest = sorted(under - set().union(*(below[j] for j in under)))
         made.append(Placed(None, tuple(highest)) if highest else Placed(0))
-    return Arena(tuple(blocks), tuple(made), order, None)
+    return Arena(tuple(blocks), tuple(made), order, None, alignment)
 
 
 def _meet(a: ArenaBlock, b: ArenaBlock) -> bool:

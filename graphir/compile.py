@@ -139,10 +139,13 @@ def build_executable(
     keys = {n: call.spec.key() for n, call in calls.items()}
     seconds = time.perf_counter() - start
     context.note(f"kernels: {len(nodes)} launches of {len(distinct)} kernels, {seconds * 1e3:.0f} ms")
-    plan = make_plan(graph, lambda node, _: made[keys[node]], share=share)
-    for block, place in zip(plan.arena.blocks, plan.arena.placed):
-        where = "by formula" if place.offset is None else f"at {place.offset}"
-        context.note(f"memory: {', '.join(block.names)}: {where}, alive {block.start} to {block.end}")
+    devices = ("host", context.target.kind) if context.target.gpu else ("host",)
+    plan = make_plan(graph, lambda node, _: made[keys[node]], share=share, devices=devices)
+    for device, arena in zip(plan.devices, plan.arenas):
+        for block, place in zip(arena.blocks, arena.placed):
+            where = "by formula" if place.offset is None else f"at {place.offset}"
+            of = "" if len(devices) == 1 else f" of {device}"
+            context.note(f"memory: {', '.join(block.names)}: {where}{of}, alive {block.start} to {block.end}")
     return Executable(graph, plan, context.target, threads=threads, log=context.log, source=source)
 
 

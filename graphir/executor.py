@@ -2,7 +2,8 @@
 
 `run` calls one native entry function made from the plan. Concurrent runs each take a frame (context, pointers, arena)
 from a free list and share the weights. `debug` interprets the same plan in Python instead: any node's output by its
-name, the time of each kernel, any target.
+name, the time of each kernel, any target. A plan whose kernels run on a device is always interpreted: the device is
+told what to do, and works while the next instruction is read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from graphir import dims
 from graphir.arena import ALIGNMENT
+from graphir.devices import DeviceFrame, DeviceMemory, Span
 from graphir.door import Door
 from graphir.errors import InputError
 from graphir.ir import Graph, Value
@@ -85,25 +87,58 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryReport:
-    """Bytes of the plan: the arena, the largest sum of bytes alive together, the constants; and who lies where."""
+class DeviceReport:
+    """Bytes of the plan on one device: the arena, the largest sum of bytes alive together, the constants; and who lies
+    where."""
 
+    device: str
     arena: int
     peak_live: int
     constants: int
     blocks: tuple[tuple[int, int, tuple[str, ...]], ...]
 
-    @property
-    def ratio(self) -> float:
-        """The arena over the largest sum of live bytes."""
-        return self.arena / self.peak_live if self.peak_live else 1.0
-
     def __str__(self) -> str:
+        ratio = self.arena / self.peak_live if self.peak_live else 1.0
         head = (
-            f"arena {self.arena} bytes, {self.ratio:.3f} of the {self.peak_live} alive at once; "
+            f"{self.device}: arena {self.arena} bytes, {ratio:.3f} of the {self.peak_live} alive at once; "
             f"constants {self.constants} bytes"
         )
         return "\n".join([head, *(f"  {o:>10} +{n:<10} {', '.join(names)}" for o, n, names in self.blocks)])
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes of the plan on each device, the host first, and all of them together."""
+
+    devices: tuple[DeviceReport, ...]
+
+    @property
+    def arena(self) -> int:
+        """Bytes of the arenas."""
+        return sum(d.arena for d in self.devices)
+
+    @property
+    def peak_live(self) -> int:
+        """The largest sums of bytes alive together."""
+        return sum(d.peak_live for d in self.devices)
+
+    @property
+    def constants(self) -> int:
+        """Bytes of constants; what is kept on two devices counts twice."""
+        return sum(d.constants for d in self.devices)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
+        """Offset, size and values of every block."""
+        return tuple(b for d in self.devices for b in d.blocks)
+
+    @property
+    def ratio(self) -> float:
+        """The arenas over the largest sums of live bytes."""
+        return self.arena / self.peak_live if self.peak_live else 1.0
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.devices))
 
 
 class Executable:
@@ -132,6 +167,8 @@ class Executable:
         self._constants = [_aligned_copy(graph_constant(graph, v)) for v in plan.constants]
         self._calls = KernelCalls(plan.kernels, threads)
         self._layouts: dict[tuple[int, ...], _Sizes] = {}
+        self._devices = [DeviceMemory(target, self._constants) for _ in plan.devices[1:]]
+        self._device_frames: list[list[DeviceFrame]] = []
         self._frames: list[_Frame] = []
         self._entry: Any = None
         self._library: Any = None
@@ -295,9 +332,14 @@ class Executable:
         from graphir.arena import REPRESENTATIVE
 
         values = {s.symbol.name: max(REPRESENTATIVE, s.symbol.low) for s in self.plan.symbols}
-        offsets, total = self.plan.arena.layout(values)
-        blocks = tuple((o, dims.evaluate(b.nbytes, values), b.names) for o, b in zip(offsets, self.plan.arena.blocks))
-        return MemoryReport(total, self.plan.arena.peak(values), sum(c.nbytes for c in self._constants), blocks)
+        reports = []
+        for number, (device, arena) in enumerate(zip(self.plan.devices, self.plan.arenas)):
+            offsets, total = arena.layout(values)
+            blocks = tuple((o, dims.evaluate(b.nbytes, values), b.names) for o, b in zip(offsets, arena.blocks))
+            used = range(len(self._constants)) if number == 0 else self.plan.constants_on(number)
+            constants = sum(self._constants[c].nbytes for c in used)
+            reports.append(DeviceReport(device, total, arena.peak(values), constants, blocks))
+        return MemoryReport(tuple(reports))
 
     def _refuse_overlap(self, arrays: list[np.ndarray], results: list[np.ndarray], addresses: list[int]) -> None:
         """Refuses outputs that share memory with an input or with each other."""
@@ -404,11 +446,22 @@ class Executable:
     ) -> Mapping[str, int]:
         """Runs the plan in Python; the values of all symbols at the end."""
         values = dict(zip(self._door.symbols, symbols))
-        offsets, total = self.plan.arena.layout(values)
-        memory = _aligned_bytes(total)
+        layouts = [arena.layout(values) for arena in self.plan.arenas]
+        memory = _aligned_bytes(layouts[0][1])
         memory[:] = 0xFF  # NaN in every float: a read before a write shows
-        run = _Interpretation(self, arrays, results, values, offsets, memory, observer)
+        try:
+            frames = self._device_frames.pop()
+        except IndexError:
+            frames = [DeviceFrame(d) for d in self._devices]
+        for frame, (_, total) in zip(frames, layouts[1:]):
+            frame.grow(total)
+            if observer.values is not None:
+                frame.poison()
+        offsets = [offsets for offsets, _ in layouts]
+        run = _Interpretation(self, arrays, results, values, offsets, memory, frames, observer)
         run.steps(self.plan.instructions)
+        if frames:
+            self._device_frames.append(frames)
         return run.symbols
 
 
@@ -493,14 +546,14 @@ class _Interpretation:
     arrays: list[np.ndarray]
     results: list[np.ndarray]
     symbols: dict[str, int]
-    offsets: list[int]
+    offsets: list[list[int]]
     memory: np.ndarray
+    frames: list[DeviceFrame]
     observer: _Observer
-    skipped: list[str] = field(default_factory=list)
     iteration: dict[int, int] = field(default_factory=dict)
 
     def bytes_of(self, slot: Slot, nbytes: int) -> np.ndarray:
-        """The memory of a slot."""
+        """The memory of a slot of the host."""
         match slot.kind:
             case "input":
                 array = self.arrays[slot.number]
@@ -511,23 +564,55 @@ class _Interpretation:
             case "slice":
                 return self.part(slot.number, nbytes)
             case _:
-                start = self.offsets[slot.number]
+                start = self.offsets[0][slot.number]
                 return self.memory[start : start + nbytes]
         return array.reshape(-1).view(np.uint8)[:nbytes]
 
     def part(self, number: int, nbytes: int) -> np.ndarray:
         """The part of a slot that belongs to the present iteration of a loop."""
+        at = self.begin_of_part(number)
+        return self.bytes_of(self.exe.plan.slices[number].base, at + nbytes)[at:]
+
+    def begin_of_part(self, number: int) -> int:
+        """Where in its base a slice begins in the present iteration."""
         part = self.exe.plan.slices[number]
         stride, at = dims.evaluate(part.nbytes, self.symbols), self.iteration[part.loop]
         if part.count is not None:
             at = dims.evaluate(part.count, self.symbols) - 1 - at
-        return self.bytes_of(part.base, at * stride + nbytes)[at * stride :]
+        return at * stride
+
+    def span(self, slot: Slot, nbytes: int) -> Span:
+        """The memory of a slot of a device."""
+        frame = self.frames[slot.device - 1]
+        if slot.kind == "constant":
+            return Span(frame.memory.constant(slot.number), 0, nbytes)
+        if slot.kind == "slice":
+            at = self.begin_of_part(slot.number)
+            base = self.span(self.exe.plan.slices[slot.number].base, at + nbytes)
+            return Span(base.buffer, base.start + at, nbytes)
+        return Span(frame.arena, self.offsets[slot.device][slot.number], nbytes)
+
+    def copy(self, source: Slot, target: Slot, nbytes: int) -> None:
+        """Bytes from one slot to another, wherever they are."""
+        if not source.device and not target.device:
+            self.bytes_of(target, nbytes)[:] = self.bytes_of(source, nbytes)
+        elif not source.device:
+            self.frames[target.device - 1].upload(self.span(target, nbytes), self.bytes_of(source, nbytes))
+        elif not target.device:
+            self.frames[source.device - 1].download(self.bytes_of(target, nbytes), self.span(source, nbytes))
+        else:
+            self.frames[target.device - 1].copy(self.span(target, nbytes), self.span(source, nbytes), nbytes)
 
     def view(self, slot: Slot, v: Value) -> np.ndarray:
-        """A value's memory as an array of its physical shape."""
+        """A value's memory as an array of its physical shape; of a device, what is there now."""
         shape = dims.evaluate_shape(v.physical_shape, self.symbols)
         count = int(np.prod(shape, dtype=np.int64)) * v.dtype.nbytes
-        return self.bytes_of(slot, count).view(v.dtype.numpy).reshape(shape)
+        if slot.device:
+            data = np.empty(count, np.uint8)
+            self.frames[slot.device - 1].download(data, self.span(slot, count))
+        else:
+            data = self.bytes_of(slot, count)
+        return data.view(v.dtype.numpy).reshape(shape)
 
     def steps(self, instructions: Sequence[Instruction]) -> None:
         """Instructions in order."""
@@ -537,12 +622,14 @@ class _Interpretation:
                     self.launch(i)
                 case Fill():
                     numbers = [dims.evaluate(e, self.symbols) for e in i.values]
-                    flat = self.view(i.slot, i.node.output).reshape(-1)
-                    flat[:] = np.array(numbers, np.int64).astype(i.dtype.numpy)
+                    data = np.array(numbers, np.int64).astype(i.dtype.numpy).view(np.uint8)
+                    if i.slot.device:
+                        self.frames[i.slot.device - 1].upload(self.span(i.slot, data.nbytes), data)
+                    else:
+                        self.bytes_of(i.slot, data.nbytes)[:] = data
                     self.note(i.node.outputs, [i.slot])
                 case Copy():
-                    size = dims.evaluate(i.nbytes, self.symbols)
-                    self.bytes_of(i.target, size)[:] = self.bytes_of(i.source, size)
+                    self.copy(i.source, i.target, dims.evaluate(i.nbytes, self.symbols))
                 case Define():
                     self.symbols[i.symbol] = int(self.bytes_of(i.slot, 8).view(np.int64)[0])
                     self.note(i.node.outputs, [i.slot])
@@ -575,14 +662,36 @@ class _Interpretation:
         members = node.subgraphs[0].nodes if node.op == "group" else (node,)
         inside = {v for n in members for v in n.outputs}
         inputs = tuple(dict.fromkeys(v for n in members for v in n.operands if v not in inside))
-        arrays = [self.view(s, v) for s, v in zip(i.slots, (*inputs, *node.outputs), strict=True)]
+        values = (*inputs, *node.outputs)
         sizes = [self.symbols[d] for d in i.dims]
-        start = time.perf_counter()
-        self.exe._calls.call(i.kernel, arrays, sizes)
+        if i.device:
+            spans = [self.span(s, dims.evaluate(v.nbytes, self.symbols)) for s, v in zip(i.slots, values, strict=True)]
+            if self.observer.times is not None:
+                self.frames[i.device - 1].memory.driver.finish()
+            start = time.perf_counter()
+            self.launch_on_device(i, spans, len(inputs), sizes)
+            if self.observer.times is not None:
+                self.frames[i.device - 1].memory.driver.finish()
+        else:
+            arrays = [self.view(s, v) for s, v in zip(i.slots, values, strict=True)]
+            start = time.perf_counter()
+            self.exe._calls.call(i.kernel, arrays, sizes)
         seconds = time.perf_counter() - start
         if self.observer.times is not None:
             self.observer.times.append(KernelTime(node.name, "+".join(n.op for n in members), seconds))
         self.note(node.outputs, i.slots[len(inputs) :])
+
+    def launch_on_device(self, i: Launch, spans: list[Span], inputs: int, sizes: list[int]) -> None:
+        """One kernel of a device. A slice that starts where no kernel can be given memory is copied aside for it."""
+        frame = self.frames[i.device - 1]
+        given = [s if frame.is_aligned(s) else frame.aside(s) for s in spans]
+        for wanted, span in zip(given[:inputs], spans):
+            if wanted is not span:
+                frame.copy(wanted, span, span.nbytes)
+        self.exe._calls.call_on_device(i.kernel, [frame.argument(s) for s in given], sizes)
+        for made, span in zip(given[inputs:], spans[inputs:]):
+            if made is not span:
+                frame.copy(span, made, span.nbytes)
 
     def note(self, values: Sequence[Value], slots: Sequence[Slot]) -> None:
         """Keeps values by name, in their logical shape."""

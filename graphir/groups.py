@@ -10,7 +10,7 @@ from typing import Any
 from graphir.cache import find_or_compile
 from graphir.ir import CONTROL_OPS, GRAPH_OPS, Graph, Node, Value
 from graphir.stored import StoredGroup
-from targets.build import compile_device, compile_func
+from targets.build import CudaRunner, OpenCLRunner, compile_device, compile_func
 from tensorir.target import Target
 from tensorir.te import create_func
 from topi.group import CompiledGroup, GroupInput, GroupNode, GroupSpec, Reference, compose
@@ -53,6 +53,11 @@ def is_kernel(node: Node, *, views: bool) -> bool:
 
 
 def is_view(node: Node) -> bool:
+def runs_on_device(kernel: GraphKernel) -> bool:
+    """True for a kernel whose arrays lie on a device, not in the host's memory."""
+    return isinstance(kernel.group.kernel, (OpenCLRunner, CudaRunner))
+
+
     """True if the result is the operand's memory under another shape."""
     if node.op in GRAPH_OPS or not get_op(node.op).view:
         return False

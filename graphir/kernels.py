@@ -64,6 +64,12 @@ class KernelCalls:
             self.raise_host_error(error)
             raise
 
+    def call_on_device(self, number: int, memory: Sequence[Any], sizes: Sequence[int]) -> None:
+        """Runs one kernel of a device on memory of that device, in the order of its parameters."""
+        runner = self.kernels[number].group.kernel.runner  # type: ignore[union-attr]
+        func = runner.program.func
+        runner.run_on_device(dict(zip(func.params, memory, strict=True)), dict(zip(func.dims, sizes, strict=True)))
+
     def raise_host_error(self, error: KernelError) -> None:
         """Raises what a host function raised, if one failed."""
         if error.code == Status.EXTERN_FAILED:

@@ -12,6 +12,17 @@ belongs to the present iteration of a loop. A loop's carried values have two mem
 writes the other, which is copied back at its end. Values that are views of each other share a
 slot (an alias class), so that lifetimes follow the class and not the name. The same plan is interpreted in Python for
 debugging and lowered to a native entry function.
+
+Memory lies on a device: 0 is the host, where inputs, outputs and constants are and what conditions and sizes are read
+from; a kernel runs where its code runs and finds its operands there:
+
+    copy input0 to opencl:arena0            once an input, at its first use there
+    launch 0 conv(opencl:arena0, opencl:constant0, opencl:arena1) on opencl
+    launch 1 relu(opencl:arena1, opencl:arena2) on opencl
+    copy opencl:arena2 to output0           once an output
+
+A constant is put on a device once an executable. What a kernel of the host reads (a sort, a condition) is copied for it
+alone.
 """
 
 from __future__ import annotations
@@ -20,9 +31,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from graphir import dims
-from graphir.arena import Arena, ArenaBlock, plan_arena
+from graphir.arena import DEVICE_ALIGNMENT, Arena, ArenaBlock, plan_arena
 from graphir.errors import GraphError
-from graphir.groups import GraphKernel, group_call, is_kernel, is_view
+from graphir.groups import GraphKernel, group_call, is_kernel, is_view, runs_on_device
 from graphir.ir import Graph, Node, Symbol, Value, late_symbols
 from graphir.kinds import node_kind
 from tensorir.dtypes import DType
@@ -33,20 +44,24 @@ from topi.registry import get_op
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Memory: `kind` is input, output, constant, arena or slice; `number` counts within the kind."""
+    """Memory: `kind` is input, output, constant, arena or slice; `number` counts within the kind (blocks of an arena:
+    within the device's). `device` is a number in the plan's devices."""
 
     kind: str
     number: int
+    device: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """Runs kernel `kernel` on the slots of its parameters; `dims` are the symbols of its ABI, in order."""
+    """Runs kernel `kernel` on the slots of its parameters, all on `device`; `dims` are the symbols of its ABI, in
+    order."""
 
     kernel: int
     slots: tuple[Slot, ...]
     dims: tuple[str, ...]
     node: Node
+    device: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +76,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """Copies `nbytes` bytes."""
+    """Copies `nbytes` bytes, from the device of `source` to that of `target`."""
 
     source: Slot
     target: Slot
@@ -141,6 +156,21 @@ class Plan:
     slices: tuple[Slice, ...] = ()
     late: Mapping[str, Expr] = field(default_factory=dict)
     """The symbols that instructions define, each with its bound over the others; memory is planned for the bounds."""
+    devices: tuple[str, ...] = ("host",)
+    device_arenas: tuple[Arena, ...] = ()
+    """The arenas of the devices after the host."""
+
+    @property
+    def arenas(self) -> tuple[Arena, ...]:
+        """The arena of each device."""
+        return (self.arena, *self.device_arenas)
+
+    def constants_on(self, device: int) -> tuple[int, ...]:
+        """The constants that instructions read on a device."""
+        slots: list[Slot] = [s.base for s in self.slices]
+        for i in self.walk():
+            slots += i.slots if isinstance(i, Launch) else [i.source] if isinstance(i, Copy) else []
+        return tuple(sorted({s.number for s in slots if s.kind == "constant" and s.device == device}))
 
     def walk(self) -> Iterator[Instruction]:
         """Every instruction, those of branches and loops after their If or Loop."""
@@ -155,35 +185,35 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"plan {self.name}"]
-        _describe(self.instructions, lines, "  ")
+        self._describe(self.instructions, lines, "  ")
         return "\n".join(lines)
 
+    def _describe(self, instructions: Sequence[Instruction], lines: list[str], indent: str) -> None:
+        text = self._slot_text
+        for i in instructions:
+            match i:
+                case Launch():
+                    where = f" on {self.devices[i.device]}" if i.device else ""
+                    lines.append(f"{indent}launch {i.kernel} {i.node.name}({', '.join(map(text, i.slots))}){where}")
+                case Fill():
+                    lines.append(f"{indent}fill {text(i.slot)} with {', '.join(map(dims.text, i.values))}")
+                case Copy():
+                    lines.append(f"{indent}copy {text(i.source)} to {text(i.target)}")
+                case Define():
+                    lines.append(f"{indent}define {i.symbol} as {text(i.slot)}")
+                case If():
+                    lines.append(f"{indent}if {text(i.condition)}")
+                    self._describe(i.then, lines, indent + "  ")
+                    lines.append(f"{indent}else")
+                    self._describe(i.otherwise, lines, indent + "  ")
+                case Loop():
+                    trips = dims.text(i.trips) if i.trips is not None else text(i.limit) if i.limit else "any number"
+                    going = f" while {text(i.condition)}" if i.condition else ""
+                    lines.append(f"{indent}loop {trips} times{going}")
+                    self._describe(i.steps, lines, indent + "  ")
 
-def _describe(instructions: Sequence[Instruction], lines: list[str], indent: str) -> None:
-    for i in instructions:
-        match i:
-            case Launch():
-                lines.append(f"{indent}launch {i.kernel} {i.node.name}({', '.join(map(_slot_text, i.slots))})")
-            case Fill():
-                lines.append(f"{indent}fill {_slot_text(i.slot)} with {', '.join(map(dims.text, i.values))}")
-            case Copy():
-                lines.append(f"{indent}copy {_slot_text(i.source)} to {_slot_text(i.target)}")
-            case Define():
-                lines.append(f"{indent}define {i.symbol} as {_slot_text(i.slot)}")
-            case If():
-                lines.append(f"{indent}if {_slot_text(i.condition)}")
-                _describe(i.then, lines, indent + "  ")
-                lines.append(f"{indent}else")
-                _describe(i.otherwise, lines, indent + "  ")
-            case Loop():
-                trips = dims.text(i.trips) if i.trips is not None else _slot_text(i.limit) if i.limit else "any number"
-                going = f" while {_slot_text(i.condition)}" if i.condition else ""
-                lines.append(f"{indent}loop {trips} times{going}")
-                _describe(i.steps, lines, indent + "  ")
-
-
-def _slot_text(slot: Slot) -> str:
-    return f"{slot.kind}{slot.number}"
+    def _slot_text(self, slot: Slot) -> str:
+        return f"{self.devices[slot.device]}:{slot.kind}{slot.number}" if slot.device else f"{slot.kind}{slot.number}"
 
 
 def symbol_sources(graph: Graph) -> tuple[SymbolSource, ...]:
@@ -216,10 +246,13 @@ def _all_values(graph: Graph) -> Iterator[Value]:
 # ------------------------------------------------------------------------------------------------------------ planning
 
 
-def make_plan(graph: Graph, kernels: Callable[[Node, Graph], GraphKernel], *, share: bool) -> Plan:
+def make_plan(
+    graph: Graph, kernels: Callable[[Node, Graph], GraphKernel], *, share: bool, devices: Sequence[str] = ("host",)
+) -> Plan:
     """The plan of a graph. `kernels` compiles the kernel of a node; with `share` views alias, results are written in
-    place and blocks of the arena are reused (opt level 2 and up)."""
-    return _Planner(graph, kernels, share).plan()
+    place and blocks of the arena are reused (opt level 2 and up). `devices` are the host and, where kernels run on
+    another device, that one."""
+    return _Planner(graph, kernels, share, tuple(devices)).plan()
 
 
 @dataclass(slots=True, eq=False)
@@ -233,11 +266,18 @@ class _Class:
     names: list[str] = field(default_factory=list)
     base: _Class | None = None
     """For a slice, the memory that it is a part of."""
+    device: int = 0
 
 
 class _Planner:
-    def __init__(self, graph: Graph, kernels: Callable[[Node, Graph], GraphKernel], share: bool) -> None:
+    def __init__(
+        self, graph: Graph, kernels: Callable[[Node, Graph], GraphKernel], share: bool, devices: tuple[str, ...]
+    ) -> None:
         self.graph = graph
+        self.devices = devices
+        self.mirrors: dict[tuple[_Class, int], _Class] = {}
+        """Copies of classes on other devices, as long as they are what the class is."""
+        self.made: dict[Graph, dict[Value, Node]] = {}
         self.kernels = kernels
         self.share = share
         self.classes: dict[Value, _Class] = {}
@@ -256,18 +296,19 @@ class _Planner:
     def plan(self) -> Plan:
         graph = self.graph
         for number, v in enumerate(graph.inputs):
-            self.classes[v] = _Class(v.nbytes, Slot("input", number))
+            self.classes[v] = _Class(v.nbytes, Slot("input", number), names=[v.name])
         targets = [Slot("output", n) for n in range(len(graph.outputs))]
         draft = self.body(graph, targets, {})
-        blocks: list[ArenaBlock] = []
+        blocks: list[list[ArenaBlock]] = [[] for _ in self.devices]
         slots: dict[_Class, Slot] = {}
         for c in dict.fromkeys([*self.classes.values(), *self.memories]):
             if c.slot is None:
-                slots[c] = Slot("arena", len(blocks))
+                slots[c] = Slot("arena", len(blocks[c.device]), c.device)
                 # a size that is known at run time only is taken at its bound
                 room = dims.substitute(c.nbytes, self.late) if self.late else c.nbytes
-                blocks.append(ArenaBlock(room, c.start, max(c.end, c.start), tuple(c.names)))
-        arena = plan_arena(blocks, share=self.share)
+                blocks[c.device].append(ArenaBlock(room, c.start, max(c.end, c.start), tuple(c.names)))
+        arena = plan_arena(blocks[0], share=self.share)
+        device_arenas = [plan_arena(b, share=self.share, alignment=DEVICE_ALIGNMENT) for b in blocks[1:]]
 
         def place(c: _Class) -> Slot:
             return c.slot if c.slot is not None else slots[c]
@@ -285,7 +326,74 @@ class _Planner:
             {v: place(c) for v, c in self.classes.items()},
             tuple(Slice(place(base), loop, nbytes, count) for base, loop, nbytes, count in self.slices),
             self.late,
+            self.devices,
+            tuple(device_arenas),
         )
+
+    # -- where values lie
+
+    def on(self, c: _Class, device: int, draft: list[_Draft]) -> _Class:
+        """The memory of a class on a device: its own, the constant put there, or a copy made now."""
+        if c.device == device:
+            return c
+        if c.slot is not None and c.slot.kind == "constant":
+            return _Class(c.nbytes, Slot("constant", c.slot.number, device), device=device)
+        copy = self.mirrors.get((c, device))
+        if copy is None:
+            copy = _Class(c.nbytes, device=device)
+            self.write(copy, f"{c.names[-1]} on {self.devices[device]}" if c.names else self.devices[device])
+            self.memories.append(copy)
+            self.use(c)
+            draft.append(("copy", c, copy, c.nbytes))
+            self.mirrors[c, device] = copy
+        self.use(copy)
+        return copy
+
+    def makers(self, graph: Graph) -> dict[Value, Node]:
+        """The node that makes each value of a graph."""
+        if graph not in self.made:
+            self.made[graph] = {v: n for n in graph.nodes for v in n.outputs}
+        return self.made[graph]
+
+    def made_on(self, graph: Graph, v: Value) -> int:
+        """The device that a value of a graph is made on."""
+        node = self.makers(graph).get(v)
+        if node is None or node.op == "dims":
+            return 0
+        if node.op == "size" or (self.share and is_view(node)):
+            return self.made_on(graph, node.operands[0])
+        number = next(n for n, out in enumerate(node.outputs) if out is v)
+        if node.op in ("if", "loop"):
+            first = 1 if node.op == "loop" else 0
+            return max(self.made_on(sub, sub.outputs[first + number]) for sub in node.subgraphs)
+        return self.device_of(node, graph)
+
+    def read_on(self, graph: Graph, v: Value) -> set[int]:
+        """The devices of the kernels of a graph that read a value, where the first reader wants it."""
+        found: set[int] = set()
+        for node in graph.nodes:
+            if not any(x is v for x in node.operands):
+                continue
+            if node.op == "size" or (self.share and is_view(node)):
+                found |= self.read_on(graph, node.output)
+            elif node.op == "if":
+                for sub in node.subgraphs:
+                    for inner, outer in zip(sub.inputs, node.operands[1:], strict=True):
+                        found |= self.read_on(sub, inner) if outer is v else set()
+            elif node.op == "loop":
+                [sub] = node.subgraphs
+                operands = [x for x in node.inputs[2:] if x is not None]
+                for inner, outer in zip(sub.inputs[2:], operands, strict=True):
+                    found |= self.read_on(sub, inner) if outer is v else set()
+            else:
+                found.add(self.device_of(node, graph))
+        return found
+
+    def device_of(self, node: Node, graph: Graph) -> int:
+        """The device of a node's kernel."""
+        if len(self.devices) == 1 or not is_kernel(node, views=self.share):
+            return 0
+        return 1 if runs_on_device(self.kernels(node, graph)) else 0
 
     # -- one graph or branch
 
@@ -303,6 +411,8 @@ class _Planner:
             self.node(graph, node, index, fixed, last, draft)
         for v, target in zip(graph.outputs, targets, strict=True):
             source = self.classes[v]
+            if isinstance(target, _Class) and source.slot is not None and source.slot.kind == "constant":
+                source = self.on(source, target.device, draft)
             same = source is target or (isinstance(target, Slot) and source.slot == target)
             if not same:
                 self.position += 1
@@ -360,7 +470,7 @@ class _Planner:
             c = self.classes[node.operands[0]]
             self.classes[node.output] = c
             c.names.append(node.output.name)
-            draft.append(("define", node.attributes["symbol"], c, node))
+            draft.append(("define", node.attributes["symbol"], self.on(c, 0, draft), node))
             return
         if node.op == "if":
             self.branch(graph, node, fixed, draft)
@@ -368,9 +478,13 @@ class _Planner:
         if node.op == "loop":
             self.loop(node, fixed, draft)
             return
-        reuse = self.in_place(graph, node, index, fixed, last) if self.share else None
+        device = self.device_of(node, graph)
+        if node.op == "dims" and len(self.devices) > 1:
+            device = 1 if self.read_on(graph, node.output) == {1} else 0
+        reads = [] if node.op == "dims" else self.operands(node, graph, device, draft)
+        reuse = self.in_place(graph, node, index, fixed, last, device) if self.share else None
         for number, v in enumerate(node.outputs):
-            c = reuse if reuse is not None and number == 0 else self.result(v, fixed)
+            c = reuse if reuse is not None and number == 0 else self.result(v, fixed, device)
             self.classes[v] = c
             self.write(c, v.name)
         if node.op == "dims":
@@ -384,29 +498,42 @@ class _Planner:
                 self.kernel_list.append(kernel)
             call = group_call(node, lambda v: v in graph.constants)
             symbols = tuple(call.symbols[p] for p in kernel.dims)
-            parameters = [self.classes[v] for v in (*call.inputs, *call.outputs)]
-            draft.append(("launch", self.compiled[kernel.name], parameters, symbols, node))
+            parameters = [*reads, *[self.classes[v] for v in call.outputs]]
+            draft.append(("launch", self.compiled[kernel.name], parameters, symbols, node, device))
         else:
             raise InternalError(f"the plan has no instruction for {node.op}")
+
+    def operands(self, node: Node, graph: Graph, device: int, draft: list[_Draft]) -> list[_Class]:
+        """The memory of what a kernel reads, on its device."""
+        if not is_kernel(node, views=self.share):
+            return []
+        return [self.on(self.classes[v], device, draft) for v in group_call(node, lambda _: False).inputs]
 
     def branch(self, graph: Graph, node: Node, fixed: Mapping[Value, Slot | _Class], draft: list[_Draft]) -> None:
         """An If: its results exist from its start, so that either branch may write them."""
         start = self.position
         targets: list[_Class] = []
-        for v in node.outputs:
-            c = self.result(v, fixed)
+        for number, v in enumerate(node.outputs):
+            c = self.result(v, fixed, max(self.made_on(sub, sub.outputs[number]) for sub in node.subgraphs))
             self.classes[v] = c
             self.write(c, v.name)
             targets.append(c)
         condition, *captured = node.operands
+        deciding = self.on(self.classes[condition], 0, draft)
         parts = []
         for sub in node.subgraphs:
             given = {inner: self.classes[outer] for inner, outer in zip(sub.inputs, captured, strict=True)}
+            before = dict(self.mirrors)
             parts.append(self.body(sub, targets, given))
+            self.forget_mirrors(before)
         self.position += 1
         for c in targets:
             c.end = max(c.end, start)
-        draft.append(("if", self.classes[condition], parts[0], parts[1], node))
+        draft.append(("if", deciding, parts[0], parts[1], node))
+
+    def forget_mirrors(self, before: Mapping[tuple[_Class, int], _Class]) -> None:
+        """Of the copies on other devices, keeps those that were there `before` and still are what they were."""
+        self.mirrors = {k: m for k, m in self.mirrors.items() if before.get(k) is m}
 
     def loop(self, node: Node, fixed: Mapping[Value, Slot | _Class], draft: list[_Draft]) -> None:
         """A loop: everything that an iteration reads from outside, and all that it carries, lives to its end."""
@@ -418,12 +545,15 @@ class _Planner:
         limit, going, *rest = node.inputs
         operands = [v for v in rest if v is not None]
         kept: list[_Class] = [self.classes[v] for v in node.operands]
+        limit_class = None if limit is None or trips is not None else self.on(self.classes[limit], 0, draft)
+        if limit_class is not None:
+            kept.append(limit_class)
         given: dict[Value, _Class] = {}
         targets: list[Slot | _Class] = []
         back: list[tuple[str, _Class, _Class, Expr]] = []
 
-        def memory(nbytes: Expr, name: str, target: Slot | None = None) -> _Class:
-            made = _Class(nbytes, target)
+        def memory(nbytes: Expr, name: str, target: Slot | None = None, device: int = 0) -> _Class:
+            made = _Class(nbytes, target, device=device)
             self.write(made, name)
             self.memories.append(made)
             kept.append(made)
@@ -447,19 +577,32 @@ class _Planner:
         for place in range(carried):
             inside, v, outside = sub.inputs[2 + place], node.outputs[place], operands[place]
             target = fixed.get(v)
-            state = target if isinstance(target, _Class) else memory(v.nbytes, v.name, target)
+            device = self.made_on(sub, sub.outputs[1 + place])
+            if isinstance(target, _Class) and target.device == device:
+                state = target
+            else:
+                state = memory(v.nbytes, v.name, target if isinstance(target, Slot) and not device else None, device)
             self.write(state, v.name)
             kept.append(state)
             states.append(state)
-            draft.append(("copy", self.classes[outside], state, v.nbytes))
+            first = self.classes[outside]
+            if first.slot is not None and first.slot.kind == "constant":
+                first = self.on(first, device, draft)
+            draft.append(("copy", first, state, v.nbytes))
             given[inside] = state
             self.classes[v] = state
         for place in range(scanned):
             inside, outside = sub.inputs[2 + carried + place], operands[carried + place]
             count = trips if attrs["reverse"][place] else None
-            given[inside] = self.slice(self.classes[outside], number, inside.nbytes, count)
+            whole = self.classes[outside]
+            if self.read_on(sub, inside) == {1}:
+                whole = self.on(whole, 1, draft)
+                kept.append(whole)
+            given[inside] = self.slice(whole, number, inside.nbytes, count)
         for inside, outside in zip(sub.inputs[2 + carried + scanned :], operands[carried + scanned :], strict=True):
             given[inside] = self.classes[outside]
+            for device in sorted(self.read_on(sub, inside)):  # once, not every iteration
+                self.on(self.classes[outside], device, draft)
         # what an iteration makes, and what is copied back at its end
         made_going = condition
         if condition is not None and next_going is not inner_going:
@@ -473,37 +616,41 @@ class _Planner:
             if v is sub.inputs[2 + place]:
                 targets.append(state)
                 continue
-            fresh = memory(v.nbytes, v.name)
+            fresh = memory(v.nbytes, v.name, device=state.device)
             back.append(("copy", fresh, state, v.nbytes))
             targets.append(fresh)
         for place, v in enumerate(sub.outputs[1 + carried :]):
-            stack = self.result(node.outputs[carried + place], fixed)
+            stack = self.result(node.outputs[carried + place], fixed, self.made_on(sub, v))
             self.write(stack, node.outputs[carried + place].name)
             self.classes[node.outputs[carried + place]] = stack
             kept.append(stack)
             count = trips if attrs["reverse"][scanned + place] else None
             targets.append(self.slice(stack, number, v.nbytes, count))
+        before, entered = dict(self.mirrors), self.position
         steps = self.body(sub, targets, given)
+        self.forget_mirrors(before)
+        kept += [m for m in self.mirrors.values() if m.end >= entered]  # read again in the next iteration
         if condition is None:  # nobody reads what is always true
             steps = [s for s in steps if not (s[0] == "copy" and s[2] is goes_on)]
         self.position += 1
         for c in kept:
             self.use(c)
-        limit_class = None if limit is None or trips is not None else self.classes[limit]
         draft.append(("loop", number, trips, limit_class, condition, counter, [*steps, *back], node))
 
     def slice(self, base: _Class, loop: int, nbytes: Expr, count: Expr | None) -> _Class:
         """The part of a memory that belongs to an iteration."""
-        made = _Class(nbytes, Slot("slice", len(self.slices)), base=base)
+        made = _Class(nbytes, Slot("slice", len(self.slices), base.device), base=base, device=base.device)
         self.slices.append((base, loop, nbytes, count))
         return made
 
-    def result(self, v: Value, fixed: Mapping[Value, Slot | _Class]) -> _Class:
-        """New memory for a result: where an output wants it, or a block."""
+    def result(self, v: Value, fixed: Mapping[Value, Slot | _Class], device: int) -> _Class:
+        """New memory for a result on a device: where an output wants it, if that is there, or a block."""
         target = fixed.get(v)
+        if target is not None and target.device != device:
+            target = None
         if isinstance(target, _Class):
             return target
-        return _Class(v.nbytes, target)
+        return _Class(v.nbytes, target, device=device)
 
     def use(self, c: _Class) -> None:
         c.end = max(c.end, self.position)
@@ -513,22 +660,33 @@ class _Planner:
     def write(self, c: _Class, name: str) -> None:
         if c.base is not None:
             self.write(c.base, name)
+        for device in range(len(self.devices)):
+            self.mirrors.pop((c, device), None)
         if c.start < 0:
             c.start = self.position
         c.end = max(c.end, self.position)
         c.names.append(name)
 
     def in_place(
-        self, graph: Graph, node: Node, index: int, fixed: Mapping[Value, Slot | _Class], last: Mapping[Value, int]
-    ) -> _Class | None:
+        self, graph: Graph, node: Node, index: int, fixed: Mapping[Value, Slot | _Class], last: Mapping[Value, int],
+        device: int,
+    ) -> _Class | None:  # fmt: skip
         """The operand's memory that the node may write its first result into, if there is one."""
         v = node.outputs[0]
-        if v in fixed or len(node.outputs) != 1 or v in graph.constants:
+        if len(node.outputs) != 1 or v in graph.constants:
+            return None
+        if v in fixed and fixed[v].device == device:
             return None
         root = self.roots(graph)
         for x in overwritable(node):
             c = self.classes[x]
-            if c.slot is not None or x in graph.inputs or root[x] in graph.inputs or root[x] in graph.constants:
+            if (
+                c.slot is not None
+                or c.device != device
+                or x in graph.inputs
+                or root[x] in graph.inputs
+                or root[x] in graph.constants
+            ):
                 continue
             readers = [y for y in node.operands if self.classes[y] is c]
             if last.get(root[x], -1) == index and readers == [x] and dims.same(c.nbytes, v.nbytes):
@@ -545,8 +703,8 @@ def _resolve(draft: Sequence[_Draft], place: Callable[[_Class], Slot]) -> Iterat
 
     for item in draft:
         match item:
-            case ("launch", kernel, parameters, symbols, node):
-                yield Launch(kernel, tuple(map(slot, parameters)), symbols, node)
+            case ("launch", kernel, parameters, symbols, node, device):
+                yield Launch(kernel, tuple(map(slot, parameters)), symbols, node, device)
             case ("fill", target, values, dtype, node):
                 yield Fill(slot(target), values, dtype, node)
             case ("copy", source, target, nbytes):

@@ -13,11 +13,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from targets.c_family.runner import Driver
+from targets.cuda.driver import open_device as open_cuda
 from targets.cuda.kernel import CudaRunner
 from targets.kernel import Kernel, NativeRunner, ReferenceRunner
 from targets.llvm.compile import CompiledKernel, compile_lowered
 from targets.llvm.machine import resolve_host
 from targets.llvm.runtime.jit import Library, load_all
+from targets.opencl.device import open_device as open_opencl
 from targets.opencl.kernel import OpenCLRunner
 from tensorir.errors import UserError
 from tensorir.passes.pipeline import lower
@@ -113,6 +116,11 @@ def compile_device(func: Func, target: str | Target) -> OpenCLRunner | CudaRunne
     """A program for a GPU, to be called on arrays that fit; compiled by the device at the first call."""
     resolved = resolve(target)
     return GPU_RUNNERS[resolved.kind](func, resolved)
+
+
+def open_driver(target: Target) -> Driver:
+    """Memory and launches of the device that a GPU target means. Raises `UserError` if none is here."""
+    return open_opencl(target.arch) if target.kind == "opencl" else open_cuda()
 
 
 def load_objects(objects: Sequence[CompiledKernel | bytes]) -> Library:

@@ -326,6 +326,8 @@ def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGrou
         log.append(f"{name}: {config} spills {kernel.spills} vectors, next configuration")
         if best is None or kernel.spills < best.kernel.spills:
             best = made
+        if target.gpu:
+            func = replace(func, name=name)
     assert best is not None
     return best
 

@@ -60,8 +60,8 @@ def compile_model(
                 console.print(f"  {kind} {spec.name}: {spec.dtype}[{dims}]", markup=False)
         if log:
             console.print(lines_of(executable.log), markup=False)
-        text = str(executable.memory)
-        console.print(text if log else text.partition("\n")[0], markup=False)
+        lines = str(executable.memory).splitlines()
+        console.print("\n".join(line for line in lines if log or not line.startswith(" ")), markup=False)
     if output is not None:
         nestor.save([executable for executable, _ in made], output)
         console.print(f"saved as {output}", markup=False)

@@ -1,7 +1,9 @@
-"""Runs a device program on arrays of the host: what any device of the C family needs from its driver is `Driver`."""
+"""Runs a device program on arrays of the host, or on memory of the device: what any device of the C family needs from
+its driver is `Driver`."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -27,13 +29,20 @@ Grid = tuple[int, int, int]
 
 
 class Driver(Protocol):
-    """Memory and launches of one device."""
+    """Memory and launches of one device. What it is asked for happens in that order; `start` is in bytes."""
+
+    alignment: int
+    """Where a part of a buffer may start for a kernel to take it, in bytes."""
 
     def allocate(self, nbytes: int) -> Any: ...
 
-    def upload(self, buffer: Any, array: np.ndarray) -> None: ...
+    def part(self, buffer: Any, start: int, nbytes: int) -> Any: ...
 
-    def download(self, array: np.ndarray, buffer: Any) -> None: ...
+    def upload(self, buffer: Any, array: np.ndarray, start: int = 0) -> None: ...
+
+    def download(self, array: np.ndarray, buffer: Any, start: int = 0) -> None: ...
+
+    def copy(self, target: Any, target_start: int, source: Any, source_start: int, nbytes: int) -> None: ...
 
     def launch(self, kernel: Any, grid: Grid, block: Grid, args: list[Any]) -> None: ...
 
@@ -47,6 +56,8 @@ class DeviceRunner:
         self.program = program
         self.driver = driver
         self.functions = functions
+        self._workspaces: dict[Buffer, tuple[int, Any]] = {}
+        self._lock = threading.Lock()
 
     def run(self, arrays: Sequence[np.ndarray], dims: Sequence[int]) -> None:
         """Runs on one array a parameter and a value a dimension; outputs are copied back."""
@@ -63,7 +74,8 @@ class DeviceRunner:
 
     def run_on_device(self, memory: dict[Buffer, Any], dims: Mapping[Var, int]) -> None:
         """Runs on memory of the device, which stays there."""
-        self._steps(self.program.steps, memory, dict(dims))
+        with self._lock:  # arguments are set one by one, and workspaces are kept: one run is asked for after the other
+            self._steps(self.program.steps, memory, dict(dims))
 
     def _steps(self, steps: tuple[Step, ...], memory: dict[Buffer, Any], values: dict[Var, int]) -> None:
         for step in steps:
@@ -73,7 +85,7 @@ class DeviceRunner:
                 size = 1
                 for extent in step.buffer.shape:
                     size *= value_of(extent, values)
-                memory[step.buffer] = self.driver.allocate(size * step.buffer.dtype.nbytes)
+                memory[step.buffer] = self._workspace(step.buffer, size * step.buffer.dtype.nbytes)
                 self._steps(step.steps, memory, values)
             elif isinstance(step, HostLoop):
                 begin = value_of(step.begin, values)
@@ -83,6 +95,13 @@ class DeviceRunner:
                 self._steps(step.steps, memory, {**values, step.var: value_of(step.value, values)})
             elif isinstance(step, HostIf):
                 self._steps(step.then if value_of(step.condition, values) else step.otherwise, memory, values)
+
+    def _workspace(self, buffer: Buffer, nbytes: int) -> Any:
+        """Memory for a workspace, kept for the next run."""
+        known = self._workspaces.get(buffer)
+        if known is None or known[0] < nbytes:
+            known = self._workspaces[buffer] = (nbytes, self.driver.allocate(nbytes))
+        return known[1]
 
     def _launch(self, kernel: DeviceKernel, memory: dict[Buffer, Any], values: dict[Var, int]) -> None:
         x, y, z = (value_of(e, values) for e in kernel.grid)

@@ -66,6 +66,7 @@ class OpenCLDevice:
         self.device = device
         self.context = cl.Context([device])
         self.queue = cl.CommandQueue(self.context)
+        self.alignment = max(device.mem_base_addr_align // 8, 1)
 
     def compile(self, source: str) -> Any:
         """The kernels of a source text. Raises `OpenCLError` with the compiler's words."""
@@ -84,17 +85,32 @@ class OpenCLDevice:
         """Undefined memory on the device."""
         return self.cl.Buffer(self.context, self.cl.mem_flags.READ_WRITE, max(nbytes, 1))
 
-    def upload(self, buffer: Any, array: np.ndarray) -> None:
+    def part(self, buffer: Any, start: int, nbytes: int) -> Any:
+        """A part of a buffer as a buffer."""
+        return buffer.get_sub_region(start, max(nbytes, 1))
+
+    def upload(self, buffer: Any, array: np.ndarray, start: int = 0) -> None:
         """Host to device."""
         if array.nbytes:
-            self.cl.enqueue_copy(self.queue, buffer, array.reshape(-1).view(np.uint8))
+            self.cl.enqueue_copy(self.queue, buffer, array.reshape(-1).view(np.uint8), dst_offset=start)
 
-    def download(self, array: np.ndarray, buffer: Any) -> None:
+    def download(self, array: np.ndarray, buffer: Any, start: int = 0) -> None:
         """Device to host; waits."""
-        if array.nbytes:
-            flat = np.empty(array.nbytes, np.uint8)
-            self.cl.enqueue_copy(self.queue, flat, buffer)
-            array[...] = flat.view(array.dtype).reshape(array.shape)
+        if array.nbytes == 0:
+            return
+        if array.flags.c_contiguous:
+            self.cl.enqueue_copy(self.queue, array.reshape(-1).view(np.uint8), buffer, src_offset=start)
+            return
+        flat = np.empty(array.nbytes, np.uint8)
+        self.cl.enqueue_copy(self.queue, flat, buffer, src_offset=start)
+        array[...] = flat.view(array.dtype).reshape(array.shape)
+
+    def copy(self, target: Any, target_start: int, source: Any, source_start: int, nbytes: int) -> None:
+        """Device to device."""
+        if nbytes:
+            self.cl.enqueue_copy(
+                self.queue, target, source, byte_count=nbytes, src_offset=source_start, dst_offset=target_start
+            )
 
     def launch(self, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], args: list[Any]) -> None:
         """Run a kernel; `args` are buffers and numpy scalars."""

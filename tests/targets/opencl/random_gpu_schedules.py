@@ -37,9 +37,9 @@ class Sample:
     exact: bool
 
 
-def random_gpu_schedules(seed: int, count: int) -> Iterator[Sample]:
-    """`count` samples, the same for a seed."""
-    for number in range(count):
+def random_gpu_schedules(seed: int, count: int, first: int = 0) -> Iterator[Sample]:
+    """`count` samples from number `first` on, each the same for a seed."""
+    for number in range(first, first + count):
         rng = random.Random(f"{seed} {number}")
         make = PROGRAMS[number % len(PROGRAMS)]
         outputs, dims = make()
