@@ -52,12 +52,12 @@ def is_kernel(node: Node, *, views: bool) -> bool:
     return node.op == "group" or not (views and is_view(node))
 
 
-def is_view(node: Node) -> bool:
 def runs_on_device(kernel: GraphKernel) -> bool:
     """True for a kernel whose arrays lie on a device, not in the host's memory."""
     return isinstance(kernel.group.kernel, (OpenCLRunner, CudaRunner))
 
 
+def is_view(node: Node) -> bool:
     """True if the result is the operand's memory under another shape."""
     if node.op in GRAPH_OPS or not get_op(node.op).view:
         return False

@@ -319,6 +319,8 @@ def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGrou
     best: CompiledGroup | None = None
     for config in configs:
         func = lower_group(group, target, config)
+        if target.gpu:
+            func = replace(func, name=name)
         kernel = compile_device(func, target) if target.gpu else compile_func(func, target, symbol=name)
         made = CompiledGroup(kernel, func, implementation.name if implementation else "generic", config, tuple(log))
         if len(configs) == 1 or kernel.spills == 0:  # counting spills takes the assembly: not where nothing hangs on it
@@ -326,8 +328,6 @@ def compile_group(spec: GroupSpec, target: Target, *, name: str) -> CompiledGrou
         log.append(f"{name}: {config} spills {kernel.spills} vectors, next configuration")
         if best is None or kernel.spills < best.kernel.spills:
             best = made
-        if target.gpu:
-            func = replace(func, name=name)
     assert best is not None
     return best
 
