@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphir.axes import moves_nothing, transpose_axes
 from graphir.cache import find_or_compile
 from graphir.ir import CONTROL_OPS, GRAPH_OPS, Graph, Node, Value
 from graphir.stored import StoredGroup
@@ -58,8 +59,15 @@ def runs_on_device(kernel: GraphKernel) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """True if the result is the operand's memory under another shape."""
-    if node.op in GRAPH_OPS or not get_op(node.op).view:
+    """True if the result is the operand's memory: under another shape, or under the transposed one where the layouts
+    make up for it or only axes of one element move."""
+    if node.op in GRAPH_OPS:
+        return False
+    if node.op == "transpose":
+        [x], axes = node.operands, transpose_axes(node)
+        plain = x.layout.is_plain and node.output.layout.is_plain
+        return node.output.layout == x.layout.transpose(axes) or (plain and moves_nothing(x.shape, axes))
+    if not get_op(node.op).view:
         return False
     [x] = node.operands[:1]
     return x.layout.is_plain and node.output.layout.is_plain and x.dtype == node.output.dtype

@@ -31,6 +31,7 @@ from graphir.passes.guards import GUARDS
 from graphir.passes.infer import infer_pass
 from graphir.passes.layouts import layouts
 from graphir.passes.simplify import simplify
+from graphir.passes.transposes import transposes
 from graphir.verify import verify_graph
 from targets.build import resolve
 from tensorir.errors import UserError
@@ -82,6 +83,7 @@ PIPELINE: tuple[GraphPass, ...] = (
     GraphPass("common_nodes", common_nodes, 1, "equal nodes over equal values are computed once", True),
     GraphPass("dead_nodes", dead_nodes, 1, "what no output needs is not compiled", True),
     GraphPass("fold_constants", fold_constants, 1, "scale folding wants constant weights and statistics", True),
+    GraphPass("transposes", transposes, 3, "a bias behind a transpose can join its convolution only without it", True),
     GraphPass("fold_scales", fold_scales, 3, "a batch norm after a convolution costs nothing inside its weights", True),
     GraphPass(
         "algorithms", algorithms, 3, "another algorithm wants other layouts, and its weights join the prologue", True

@@ -121,6 +121,14 @@ class Layout:
         outer = Dim(old.axis, old.stride * factor, None if old.extent is None else old.extent // factor)
         return Layout(self.rank, (*self.dims[:dim], outer, *self.dims[dim + 1 :], Dim(old.axis, old.stride, factor)))
 
+    def transpose(self, axes: Sequence[int]) -> Layout:
+        """The layout in which the transposed tensor, whose axis i is this one's axes[i], is the same memory: a
+        transpose into it moves nothing."""
+        if sorted(axes) != list(range(self.rank)):
+            raise LayoutError(f"layout {self}: {tuple(axes)} is no order of its {self.rank} axes")
+        place = {axis: n for n, axis in enumerate(axes)}
+        return Layout(self.rank, tuple(Dim(place[d.axis], d.stride, d.extent) for d in self.dims))
+
     # ------------------------------------------------------------------------------------------------------ facts
 
     @property

@@ -31,6 +31,8 @@ class Target:
     Sizes are bytes. `vector_registers` counts registers of `vector_bits`; `masked_memory` says that a masked vector
     access is about as cheap as a plain one; `native_*` say that arithmetic exists in that type (else it is legalised
     to float32 with rounding after each operation). `max_threads` is the most threads of a GPU block (1 on a CPU).
+    `matrix` says that a warp multiplies tiles of matrices in one instruction.
+    `channels_last` says that convolutions without a blocked implementation run with their channels innermost.
     """
 
     kind: str
@@ -52,6 +54,8 @@ class Target:
     warp_size: int = 1
     shared_bytes: int = 0
     gpu: bool = False
+    matrix: bool = False
+    channels_last: bool = False
 
     @staticmethod
     def parse(text: str | Target) -> Target:
@@ -158,6 +162,18 @@ def _number(options: dict[str, str], name: str, default: int) -> int:
     return int(text)
 
 
+LAYOUTS = {"NCHW": False, "NHWC": True}
+"""What the option -layout says of channels: whether they come last."""
+_LAYOUT_OPTION = "layout of convolutions that have no blocked implementation, NCHW (the default) or NHWC"
+
+
+def _channels_last(options: dict[str, str]) -> bool:
+    text = options.get("layout", "NCHW")
+    if text not in LAYOUTS:
+        raise TargetError(f"target option -layout={text}: no such layout", help=f"it is one of {', '.join(LAYOUTS)}")
+    return LAYOUTS[text]
+
+
 _BASE = frozenset({"sse2"})
 _V2 = _BASE | {"sse3", "ssse3", "sse4.1", "sse4.2", "popcnt"}
 _V3 = _V2 | {"avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe"}
@@ -247,6 +263,7 @@ def _llvm_facts(options: dict[str, str]) -> dict[str, Any]:
         "l1_bytes": _number(options, "l1", 32 << 10),
         "l2_bytes": _number(options, "l2", 1 << 20),
         "l3_bytes": _number(options, "l3", 32 << 20),
+        "channels_last": _channels_last(options),
     }
 
 
@@ -268,7 +285,7 @@ def _cuda_facts(options: dict[str, str]) -> dict[str, Any]:
     return {
         "arch": arch, "vector_bits": 128, "vector_registers": 64, "fma": True, "native_float16": level >= 53,
         "native_bfloat16": level >= 80, "index_bits": 32, "max_threads": 1024, "warp_size": 32,
-        "shared_bytes": 48 << 10, "gpu": True,
+        "shared_bytes": 48 << 10, "gpu": True, "matrix": level >= 70, "channels_last": _channels_last(options),
     }  # fmt: skip
 
 
@@ -276,6 +293,7 @@ def _opencl_facts(options: dict[str, str]) -> dict[str, Any]:
     return {
         "arch": options.get("device", "any"), "vector_bits": 128, "vector_registers": 64, "fma": True,
         "index_bits": 32, "max_threads": _number(options, "max-threads", 256), "shared_bytes": 32 << 10, "gpu": True,
+        "channels_last": _channels_last(options),
     }  # fmt: skip
 
 
@@ -297,12 +315,17 @@ register_kind(
             "l1": "bytes of a core's L1 data cache",
             "l2": "bytes of L2 as a core sees it",
             "l3": "bytes of L3",
+            "layout": _LAYOUT_OPTION,
         },
         _llvm_facts,
     )
 )
 register_kind(TargetKind("reference", {}, _reference_facts))
-register_kind(TargetKind("cuda", {"arch": "compute architecture, as in sm_90"}, _cuda_facts))
+register_kind(TargetKind("cuda", {"arch": "compute architecture, as in sm_90", "layout": _LAYOUT_OPTION}, _cuda_facts))
 register_kind(
-    TargetKind("opencl", {"device": "name of a device", "max-threads": "most threads of a work group"}, _opencl_facts)
+    TargetKind(
+        "opencl",
+        {"device": "name of a device", "max-threads": "most threads of a work group", "layout": _LAYOUT_OPTION},
+        _opencl_facts,
+    )
 )

@@ -216,7 +216,7 @@ def compose(spec: GroupSpec, target: Target) -> Group:
         if chosen is not None:
             result = chosen.compute(call, target, *tensors)
         else:
-            result = _physical_compute(op, call, tensors)
+            result = physical_compute(op, call, tensors)
         outputs = result if isinstance(result, tuple) else (result,)
         parts.append(Part(op, call, _kind_of(call), chosen, outputs))
     outputs = tuple(parts[n].outputs[o] for n, o in spec.outputs)
@@ -238,7 +238,7 @@ def logical_compute(call: Call) -> tuple[list[Tensor | None], tuple[Tensor, ...]
     return tensors, result if isinstance(result, tuple) else (result,)
 
 
-def _physical_compute(op: Op, call: Call, tensors: Sequence[Tensor | None]) -> Any:
+def physical_compute(op: Op, call: Call, tensors: Sequence[Tensor | None]) -> Any:
     """The op's compute on physical tensors: directly where every layout is plain, else re-written to the layouts."""
     specs = [*[i for i in call.inputs if i is not None], *call.outputs]
     if all(s.layout.is_plain for s in specs):

@@ -177,6 +177,11 @@ ScaleRule = Literal["through", "weight"]
 
 
 class Op:
+AxisUse = Literal["axis", "axes", "named", "each", "unset"]
+"""How an attribute speaks of the axes of the operands: by the number of one; by the numbers of several, None for all of
+them in order; by numbers that must be given; by one entry for each axis; or by what must be false for the others to say
+it all."""
+
     """An operator. Call it on tensors to get the compute's tensors; other methods attach facts to it."""
 
     def __init__(
@@ -192,6 +197,7 @@ class Op:
         bounded: Sequence[Onnx] = (),
     ) -> None:
         self.name = name
+        axis_attrs: Mapping[str, AxisUse] | None = None,
         self.compute = compute
         self.onnx = tuple(onnx)
         self.bounded = tuple(bounded)
@@ -205,6 +211,9 @@ class Op:
         self.training = training
         self.implementations: list[Implementation] = []
         self.algorithms: list[Algorithm] = []
+        self.axis_attrs = None if axis_attrs is None else dict(axis_attrs)
+        """Given for an op that treats every axis alike but for what these attributes say: on operands of its rank
+        transposed alike, with these attributes following, it gives the transposed results."""
         self.schedules: dict[str, Callable[..., Any]] = {}
         self.cases: list[Case] = []
         self.numpy: Callable[..., Any] | None = None
@@ -302,12 +311,14 @@ def op(
     bounded: Sequence[Onnx] = (),
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: makes and registers the op `name` from its compute. A second definition replaces the first, so that a
+    axis_attrs: Mapping[str, AxisUse] | None = None,
     notebook cell can be run again."""
 
     def make(compute: Callable[..., Any]) -> Op:
         made = Op(
-            name, compute, onnx=onnx, view=view, in_place=in_place, scale=scale, training=training, bounded=bounded
-        )
+            name, compute, onnx=onnx, view=view, in_place=in_place, scale=scale, training=training, bounded=bounded,
+            axis_attrs=axis_attrs,
+        )  # fmt: skip
         _OPS[name] = made
         return made
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphir import dims
+from graphir.groups import is_view
 from graphir.ir import GRAPH_OPS, Graph, Node, Value, consumers, symbols_used, with_nodes
 from graphir.kinds import node_kind
 from graphir.passes.guards import GUARDS, HEAVY, Fusion
@@ -210,7 +211,7 @@ class _Grouping:
 
 def _stands_alone(node: Node) -> bool:
     """Views need no kernel, graph ops are instructions of the plan; neither joins a group."""
-    return node.op in GRAPH_OPS or get_op(node.op).view or node_kind(node) == "opaque"
+    return node.op in GRAPH_OPS or get_op(node.op).view or is_view(node) or node_kind(node) == "opaque"
 
 
 def _is_control_flow(node: Node) -> bool:

@@ -8,6 +8,15 @@ topi's `choose_implementation` picks the implementation of each op and says whic
 implementation takes the layout of what it reads where that is possible: an elementwise node if its operands have the
 result's shape (a broadcast operand stays plain), any other if its compute leaves the split axes alone, as pools do. A
 transform back and forth cancels, since the plain form of a value is kept beside its packed ones.
+
+A transpose is a layout transform too: its result in another layout is the memory of its operand. So beside a packed
+value it costs nothing, and joins the transform that would follow:
+
+    t = transpose(y', axes=(0, 2, 3, 1)); y' = conv2d(...) in NCHW16c
+        ->  y'' = layout_transform(y', NHWC); t = transpose(y''), a view
+
+On a target that prefers channels last, convolutions without a blocked implementation read and write NHWC, and all else
+follows in the same way.
 """
 
 from __future__ import annotations
@@ -16,6 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from graphir import dims
+from graphir.axes import inverse, transpose_axes
 from graphir.builder import GraphEditor
 from graphir.groups import spec_of
 from graphir.ir import GRAPH_OPS, Graph, Node, Value, consumers, producers, with_nodes
@@ -44,21 +54,24 @@ class _Walk:
         self.edit = GraphEditor(graph)
         self.forms: dict[Value, dict[Layout, Value]] = {}
         self.fixed: set[Value] = {v for v, data in graph.constants.items() if data is not None}
-        self.original: dict[Value, Value] = {}
+        self.transposes: dict[Value, Node] = {}
+        """The transpose that makes an old value, where it is not yet said how: see `turn`."""
 
     def form(self, old: Value, layout: Layout) -> Value:
         """The value `old` of the old graph in this layout, transformed once if nothing has it yet."""
-        known = self.forms.setdefault(old, {old.layout: old})
+        known = self.forms.setdefault(old, {} if old in self.transposes else {old.layout: old})
         if layout in known:
             return known[layout]
-        source = next(iter(known.values()))
-        made = replace(
-            source, name=self.edit.unique(f"{old.name}@{layout}"), layout=layout, content=None, shape=old.shape
-        )
-        node = Node(
-            "layout_transform", (source,), (made,), (("layout", layout),), self.edit.unique_node(f"{old.name}.layout"),
-            origins=old.origins,
-        )  # fmt: skip
+        made = old
+        if not layout.is_plain or old in known.values():
+            made = replace(old, name=self.edit.unique(f"{old.name}@{layout}"), layout=layout, content=None)
+        if old in self.transposes:
+            node = self.transposed(self.transposes[old], made)
+        else:
+            node = Node(
+                "layout_transform", (next(iter(known.values())),), (made,), (("layout", layout),),
+                self.edit.unique_node(f"{old.name}.layout"), origins=old.origins,
+            )  # fmt: skip
         self.edit.emit(node)
         known[layout] = made
         if old in self.fixed:
@@ -69,9 +82,27 @@ class _Walk:
         """The value row-major."""
         return self.form(old, Layout.plain(old.rank))
 
+    def transposed(self, node: Node, made: Value) -> Node:
+        """The transpose that gives `made`: of the operand in the layout of which it is a view; a plain one of a plain
+        operand stays as it is."""
+        [x] = node.operands
+        if made.layout.is_plain and self.packed(x) is None and not self.context.target.channels_last:
+            return replace(node, inputs=(self.plain(x),), outputs=(made,))
+        source = self.form(x, made.layout.transpose(inverse(transpose_axes(node))))
+        name = self.edit.unique_node(node.name) if self.forms[node.output] else node.name
+        return replace(node, inputs=(source,), outputs=(made,), name=name)
+
     def packed(self, old: Value) -> Layout | None:
         """The layout that a node made the value in, if it is not plain."""
-        first = next(iter(self.forms.get(old, {})), old.layout)
+        if old in self.transposes:
+            node = self.transposes[old]
+            [x] = node.operands
+            source = self.packed(x)
+            if source is None and not self.context.target.channels_last:
+                return None
+            first = (source or Layout.plain(x.rank)).transpose(transpose_axes(node))
+        else:
+            first = next(iter(self.forms.get(old, {})), old.layout)
         return None if first.is_plain else first
 
     def visit(self, node: Node) -> None:
@@ -84,6 +115,11 @@ class _Walk:
                 [v.layout for v in node.outputs],
                 subgraphs,
             )
+            return
+        if node.op == "transpose":
+            self.transposes[node.output] = node
+            if node.operands[0] in self.fixed:
+                self.fixed.add(node.output)
             return
         call = Call(
             get_op(node.op),
@@ -112,9 +148,17 @@ class _Walk:
             return
         self.keep(
             node,
-            [None if v is None else Layout.plain(v.rank) for v in node.inputs],
+            [None if v is None else self.read(node, v) for v in node.inputs],
             [Layout.plain(v.rank) for v in node.outputs],
         )
+
+    def read(self, node: Node, v: Value) -> Layout:
+        """The layout in which a node that writes a plain result reads an operand: a reduction takes its axes as they
+        lie, unless they are split."""
+        packed = self.packed(v)
+        if packed is not None and max(packed.block) == 1 and node_kind(node) == "reduction":
+            return packed
+        return Layout.plain(v.rank)
 
     def followed(self, node: Node) -> tuple[Layout, list[Layout | None]] | None:
         """The packed layout that a node without an implementation can keep, and what its operands then want."""
@@ -133,6 +177,8 @@ class _Walk:
         if any(v.rank != layout.rank for v in node.outputs):
             return None
         split = [axis for axis, block in enumerate(layout.block) if block > 1]
+        blocked = bool(split)
+        split = split or [layout.dims[-1].axis]  # the axis whose elements lie side by side
         wanted: list[Layout | None] = []
         for n, v in enumerate(node.inputs):
             if v is None:
@@ -142,6 +188,8 @@ class _Walk:
                     if not self.joins(node, layout):
                         return None
                 wanted.append(layout)
+            elif not blocked:
+                wanted.append(self.packed(v) or Layout.plain(v.rank))
             else:
                 if self.packed(v) is not None and not self.joins(node, layout):
                     return None
@@ -155,9 +203,8 @@ class _Walk:
         axis = int(node.attributes.get("axis", 0)) % layout.rank
         block = layout.block[axis]
         sizes = [dims.constant(v.shape[axis]) for v in node.operands]
-        return all(s is not None and s % block == 0 for s in sizes) and all(
-            self.packed(v) == layout for v in node.operands
-        )
+        whole = block == 1 or all(s is not None and s % block == 0 for s in sizes)
+        return whole and all(self.packed(v) == layout for v in node.operands)
 
     def keep(
         self, node: Node, wanted: list[Layout | None], results: list[Layout], subgraphs: tuple[Graph, ...] | None = None

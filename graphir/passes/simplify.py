@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphir import dims
+from graphir.axes import joined, transpose_axes
 from graphir.builder import GraphEditor
 from graphir.ir import GRAPH_OPS, Graph, Node, Value
 from topi.registry import get_op
@@ -104,23 +105,13 @@ def _transposes(walk: _Walk, node: Node) -> Value | None:
     """Two transposes in a row are one; one that keeps the order of the axes is none."""
     if node.op != "transpose":
         return None
-    x, axes = node.operands[0], _axes(node)
+    x, axes = node.operands[0], transpose_axes(node)
+    inner = walk.producer(x, "transpose")
+    if inner is not None:
+        x, axes = inner.operands[0], joined(transpose_axes(inner), axes)
     if axes == tuple(range(x.rank)):
         return x
-    inner = walk.producer(x, "transpose")
-    if inner is None:
-        return None
-    source, first = inner.operands[0], _axes(inner)
-    joined = tuple(first[a] for a in axes)
-    if joined == tuple(range(source.rank)):
-        return source
-    return _add(walk, "transpose", source, {"axes": joined}, node)
-
-
-def _axes(node: Node) -> tuple[int, ...]:
-    rank = node.operands[0].rank
-    axes = node.attributes.get("axes")
-    return tuple(reversed(range(rank))) if axes is None else tuple(a % rank for a in axes)
+    return None if inner is None else _add(walk, "transpose", x, {"axes": axes}, node)
 
 
 def _neutral(walk: _Walk, node: Node) -> Value | None:

@@ -98,3 +98,14 @@ def test_more_mistakes() -> None:
         NCHW16C.logical_indices((1, 2, 3, 4))
     with pytest.raises(LayoutError, match="do not cover"):
         Layout(1, (Dim(0, 2), Dim(0, 1, 3)))
+
+
+def test_a_transposed_layout_is_the_same_memory() -> None:
+    packed = Layout.parse("NCHW16c", logical="NCHW")
+    turned = packed.transpose((0, 2, 3, 1))
+    assert str(turned) == "ADBC16d" and turned.transpose((0, 3, 1, 2)) == packed
+    assert [str(e) for e in turned.physical_shape((2, 5, 7, 40))] == [
+        str(e) for e in packed.physical_shape((2, 40, 5, 7))
+    ]
+    with pytest.raises(LayoutError, match=r"\(0, 1\) is no order of its 4 axes"):
+        packed.transpose((0, 1))

@@ -19,10 +19,11 @@ from tensorir.expr import Const, Expr, IterVar, const
 from tensorir.layout import Layout
 from tensorir.target import Target
 from tensorir.te import ComputeOp, Tensor
-from topi.group import Group
+from topi.group import Group, physical_compute
 from topi.implementations.tiles import Tile, choose_tiles, fill, fma_rate, lanes, stream_seconds
 from topi.op import Call, Implementation
-from topi.ops.conv import conv1d, conv2d, conv_window
+from topi.ops.conv import conv1d, conv2d, conv3d, conv_window
+from topi.schedules import schedule_group
 from topi.window import Window, inside, is_padded
 
 
@@ -409,3 +410,38 @@ for _op in (conv1d, conv2d):
             _depthwise_configs, _depthwise_cost,
         )
     )  # fmt: skip
+# ----------------------------------------------------------------------------------------------------- channels last
+
+
+def _last_applicable(call: Call, target: Target) -> str | None:
+    return None if target.channels_last else "the target does not prefer channels last"
+
+
+def _last_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None, ...], tuple[Layout, ...]]:
+    spec = call.inputs[0]
+    assert spec is not None
+    axes = _axes(len(spec.shape))
+    data = Layout.parse(f"N{axes}C", logical=f"NC{axes}")
+    weight = Layout.parse(f"{axes}IO", logical=f"OI{axes}") if call.constant[1] else None
+    return (data, weight, None)[: len(call.inputs)], (data,)
+
+
+def _last_compute(call: Call, target: Target, *operands: Tensor | None) -> Any:
+    return physical_compute(call.op, call, operands)
+
+
+def _last_cost(call: Call, target: Target) -> float:
+    """More than any blocked implementation: this one serves where there is none."""
+    spec = call.inputs[0]
+    assert spec is not None
+    return _work(call) / (fma_rate(target, spec.dtype) * 0.01)
+
+
+for _op in (conv1d, conv2d, conv3d):
+    _op.implementation(
+        Implementation(
+            "channels_last", ("llvm", "opencl", "cuda"), _last_applicable, _last_layouts, _last_compute,
+            lambda group, target, config: schedule_group(group, target), lambda group, target: (None,), _last_cost,
+        )
+    )  # fmt: skip
+

@@ -32,7 +32,7 @@ def limits(dtype: DType) -> tuple[int, int]:
     return int(info.min), int(info.max)
 
 
-@op("quantize_linear", onnx=[Onnx("QuantizeLinear", 10, {"axis": attribute("axis", 1)})])
+@op("quantize_linear", onnx=[Onnx("QuantizeLinear", 10, {"axis": attribute("axis", 1)})], axis_attrs={"axis": "axis"})
 def quantize_linear(
     x: Tensor, scale: Tensor, zero_point: Tensor | None = None, /, *, axis: int = 1, dtype: DType = dtypes.uint8
 ) -> Tensor:
@@ -71,7 +71,11 @@ quantize_linear.case([(2, 5, 3), (5,), (5,)], ["float32", "float32", "int8"], lo
 quantize_linear.case([(7,), (1,), (1,)], ["float32", "float32", "uint8"], low=1, high=90)
 
 
-@op("dequantize_linear", onnx=[Onnx("DequantizeLinear", 10, {"axis": attribute("axis", 1)})])
+@op(
+    "dequantize_linear",
+    onnx=[Onnx("DequantizeLinear", 10, {"axis": attribute("axis", 1)})],
+    axis_attrs={"axis": "axis"},
+)
 def dequantize_linear(x: Tensor, scale: Tensor, zero_point: Tensor | None = None, /, *, axis: int = 1) -> Tensor:
     """(x - zero_point) * scale in the scale's type."""
 

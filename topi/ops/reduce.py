@@ -121,7 +121,7 @@ def _define(row: Reduction) -> Op:
         "noop": attribute("noop_with_empty_axes", 0, bool),
     }
     entries = [Onnx(row.onnx, 1, attrs), Onnx(row.onnx, row.axes_input_since, later, inputs=(0,))]
-    made = op(row.name, onnx=entries)(compute)
+    made = op(row.name, onnx=entries, axis_attrs={"axes": "axes", "noop": "unset"})(compute)
 
     @made.reference
     def _reference(x: Any, *, axes: Any = None, keepdims: bool = True, noop: bool = False) -> Any:
@@ -161,6 +161,7 @@ def log_sum_exp(
 ) -> Tensor:
     """log of the sum of exp over axes, with the maximum taken out so that nothing overflows."""
     chosen = _axes(x, "log_sum_exp", axes, noop)
+    axis_attrs={"axes": "axes", "noop": "unset"},
     top = reduced(x, chosen, True, "log_sum_exp_max", te.max)
     safe = te.compute(
         top.shape, lambda *i: te.select(te.isinf(top(*i)), const(0.0, x.dtype), top(*i)), name="log_sum_exp_safe"
@@ -222,13 +223,13 @@ def _softmax(x: Tensor, axes: tuple[int, ...], log: bool, name: str) -> Tensor:
     return te.compute(x.shape, lambda *i: element(*i).astype(x.dtype), name=name)
 
 
-@op("softmax", onnx=_softmax_onnx("Softmax"))
+@op("softmax", onnx=_softmax_onnx("Softmax"), axis_attrs={"axis": "axis", "coerce": "unset"})
 def softmax(x: Tensor, /, *, axis: int = -1, coerce: bool = False) -> Tensor:
     """exp(x - max) / sum of it along `axis` (with `coerce`: over `axis` and all that follow)."""
     return _softmax(x, _softmax_axes(axis, coerce, len(x.shape), "softmax"), False, "softmax")
 
 
-@op("log_softmax", onnx=_softmax_onnx("LogSoftmax"))
+@op("log_softmax", onnx=_softmax_onnx("LogSoftmax"), axis_attrs={"axis": "axis", "coerce": "unset"})
 def log_softmax(x: Tensor, /, *, axis: int = -1, coerce: bool = False) -> Tensor:
     """x - max - log of the sum of exp(x - max) along `axis`."""
     return _softmax(x, _softmax_axes(axis, coerce, len(x.shape), "log_softmax"), True, "log_softmax")
@@ -283,6 +284,7 @@ def _arg(name: str, onnx: str, reducer: Callable[..., Any], numpy: Callable[...,
     def _reference(x: Any, *, axis: int = 0, keepdims: bool = True, last: bool = False) -> Any:
         if last:
             result = x.shape[axis] - 1 - np.expand_dims(numpy(np.flip(x, axis), axis), axis)
+        axis_attrs={"axis": "axis"},
         else:
             result = np.expand_dims(numpy(x, axis), axis)
         return result if keepdims else result.squeeze(axis)
@@ -387,7 +389,7 @@ for _exclusive in (False, True):
         cumprod.case([(3, 7)], axis=1, exclusive=_exclusive, reverse=_reverse, tolerance=1e-4)
 
 
-@op("hardmax", onnx=[Onnx("Hardmax", 13, {"axis": attribute("axis", -1)})])
+@op("hardmax", onnx=[Onnx("Hardmax", 13, {"axis": attribute("axis", -1)})], axis_attrs={"axis": "axis"})
 def hardmax(x: Tensor, /, *, axis: int = -1) -> Tensor:
     """1 at the first largest element along `axis`, 0 elsewhere."""
     place = normalize_axis("hardmax", axis, len(x.shape))

@@ -76,6 +76,7 @@ class Axis:
             inputs=(0,),
         ),
     ],
+    axis_attrs={"axes": "axes"},
 )  # fmt: skip
 def resize(
     x: Tensor, /, *, scales: tuple[float, ...] | None = None, sizes: tuple[Any, ...] | None = None,

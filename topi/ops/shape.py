@@ -297,6 +297,7 @@ def _value(e: Expr) -> int:
             inputs=(0,),
         ),
     ],
+    axis_attrs={"axes": "named"},
 )  # fmt: skip
 def slice_(
     x: Tensor, /, *, starts: tuple[Any, ...], ends: tuple[Any, ...], axes: tuple[int, ...] | None = None,
@@ -331,7 +332,7 @@ slice_.case([(5, 37)], starts=(-1,), ends=(-INT64_MAX,), axes=(0,), steps=(-2,))
 slice_.case([(10,)], starts=(0,), ends=(5,), axes=(0,), steps=(-1,))
 
 
-@op("leading")
+@op("leading", axis_attrs={"axis": "axis"})
 def leading(x: Tensor, /, *, axis: int = 0, size: Any) -> Tensor:
     """The first `size` elements along an axis; `size` is at most its extent (a size that run time decides, say)."""
     place = normalize_axis("leading", axis, len(x.shape))
@@ -344,7 +345,7 @@ leading.case([(3, 37)], axis=1, size=5)
 leading.case([(3, 37)], axis=0, size=0)
 
 
-@op("concat", onnx=[Onnx("Concat", 1, {"axis": attribute("axis", 1)})])
+@op("concat", onnx=[Onnx("Concat", 1, {"axis": attribute("axis", 1)})], axis_attrs={"axis": "axis"})
 def concat(*tensors: Tensor, axis: int = 0) -> Tensor:
     """The operands one after the other along `axis`."""
     if not tensors:
@@ -381,7 +382,7 @@ concat.case([(2, 17, 3), (1, 17, 3)], axis=-3)
 concat.case([(4,)], axis=0)
 
 
-@op("split", onnx=[])
+@op("split", onnx=[], axis_attrs={"axis": "axis"})
 def split(x: Tensor, /, *, axis: int = 0, sizes: tuple[Any, ...] = ()) -> tuple[Tensor, ...]:
     """Consecutive pieces of the given sizes along `axis`."""
     place = normalize_axis("split", axis, len(x.shape))
@@ -414,7 +415,7 @@ split.case([(6, 5)], axis=0, sizes=(2, 2, 2))
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 
 
-@op("pad")
+@op("pad", axis_attrs={"before": "each", "after": "each"})
 def pad(
     x: Tensor, value: Tensor | None = None, /, *, before: tuple[Any, ...], after: tuple[Any, ...],
     mode: str = "constant", constant: float = 0.0,
@@ -469,7 +470,7 @@ for _mode in PAD_MODES[1:]:
     pad.case([(3, 5)], before=(1, 4), after=(2, 3), mode=_mode)
 
 
-@op("expand", onnx=[Onnx("Expand", 8, {"shape": input_value(1)}, inputs=(0,))])
+@op("expand", onnx=[Onnx("Expand", 8, {"shape": input_value(1)}, inputs=(0,))], axis_attrs={"shape": "each"})
 def expand(x: Tensor, /, *, shape: tuple[Any, ...]) -> Tensor:
     """x broadcast together with `shape`."""
     result = broadcast_shapes("expand", [x.shape, tuple(as_expr(s) for s in shape)])
@@ -481,7 +482,7 @@ expand.case([(3, 1)], shape=(2, 1, 5))
 expand.case([(3, 4)], shape=(1,))
 
 
-@op("tile", onnx=[Onnx("Tile", 6, {"repeats": input_value(1)}, inputs=(0,))])
+@op("tile", onnx=[Onnx("Tile", 6, {"repeats": input_value(1)}, inputs=(0,))], axis_attrs={"repeats": "each"})
 def tile(x: Tensor, /, *, repeats: tuple[Any, ...]) -> Tensor:
     """x repeated so often along each axis."""
     counts = [as_expr(r) for r in repeats]
@@ -525,7 +526,7 @@ gather.case([(5, 7), (2, 3)], ["float32", "int64"], low=-4, high=4)
 gather.case([(5, 7), ()], ["float32", "int64"], low=-4, high=4, axis=1)
 
 
-@op("gather_elements", onnx=[Onnx("GatherElements", 11, {"axis": attribute("axis", 0)})])
+@op("gather_elements", onnx=[Onnx("GatherElements", 11, {"axis": attribute("axis", 0)})], axis_attrs={"axis": "axis"})
 def gather_elements(x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Tensor:
     """x read at the point of `indices` with the coordinate of `axis` replaced by the index."""
     place = normalize_axis("gather_elements", axis, len(x.shape))
