@@ -175,13 +175,13 @@ class Algorithm:
 
 ScaleRule = Literal["through", "weight"]
 
-
-class Op:
 AxisUse = Literal["axis", "axes", "named", "each", "unset"]
 """How an attribute speaks of the axes of the operands: by the number of one; by the numbers of several, None for all of
 them in order; by numbers that must be given; by one entry for each axis; or by what must be false for the others to say
 it all."""
 
+
+class Op:
     """An operator. Call it on tensors to get the compute's tensors; other methods attach facts to it."""
 
     def __init__(
@@ -195,9 +195,9 @@ it all."""
         scale: ScaleRule | None = None,
         training: bool = False,
         bounded: Sequence[Onnx] = (),
+        axis_attrs: Mapping[str, AxisUse] | None = None,
     ) -> None:
         self.name = name
-        axis_attrs: Mapping[str, AxisUse] | None = None,
         self.compute = compute
         self.onnx = tuple(onnx)
         self.bounded = tuple(bounded)
@@ -209,11 +209,11 @@ it all."""
         """Operands whose memory the (first) result may overwrite when nobody else needs them."""
         self.scale = scale
         self.training = training
-        self.implementations: list[Implementation] = []
-        self.algorithms: list[Algorithm] = []
         self.axis_attrs = None if axis_attrs is None else dict(axis_attrs)
         """Given for an op that treats every axis alike but for what these attributes say: on operands of its rank
         transposed alike, with these attributes following, it gives the transposed results."""
+        self.implementations: list[Implementation] = []
+        self.algorithms: list[Algorithm] = []
         self.schedules: dict[str, Callable[..., Any]] = {}
         self.cases: list[Case] = []
         self.numpy: Callable[..., Any] | None = None
@@ -309,9 +309,9 @@ def op(
     scale: ScaleRule | None = None,
     training: bool = False,
     bounded: Sequence[Onnx] = (),
+    axis_attrs: Mapping[str, AxisUse] | None = None,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: makes and registers the op `name` from its compute. A second definition replaces the first, so that a
-    axis_attrs: Mapping[str, AxisUse] | None = None,
     notebook cell can be run again."""
 
     def make(compute: Callable[..., Any]) -> Op:

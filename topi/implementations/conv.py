@@ -397,19 +397,6 @@ def _depthwise_cost(call: Call, target: Target) -> float:
     return _work(call) / (fma_rate(target, spec.dtype) * 0.5 * fill(_size(spec.shape[1]) or 1, block))
 
 
-for _op in (conv1d, conv2d):
-    _op.implementation(
-        Implementation(
-            "direct", ("llvm",), _direct_applicable, _direct_layouts, _direct_compute, schedule_direct, _direct_configs,
-            _direct_cost,
-        )
-    )  # fmt: skip
-    _op.implementation(
-        Implementation(
-            "depthwise", ("llvm",), _depthwise_applicable, _depthwise_layouts, _depthwise_compute, schedule_direct,
-            _depthwise_configs, _depthwise_cost,
-        )
-    )  # fmt: skip
 # ----------------------------------------------------------------------------------------------------- channels last
 
 
@@ -445,3 +432,16 @@ for _op in (conv1d, conv2d, conv3d):
         )
     )  # fmt: skip
 
+for _op in (conv1d, conv2d):
+    _op.implementation(
+        Implementation(
+            "direct", ("llvm",), _direct_applicable, _direct_layouts, _direct_compute, schedule_direct, _direct_configs,
+            _direct_cost,
+        )
+    )  # fmt: skip
+    _op.implementation(
+        Implementation(
+            "depthwise", ("llvm",), _depthwise_applicable, _depthwise_layouts, _depthwise_compute, schedule_direct,
+            _depthwise_configs, _depthwise_cost,
+        )
+    )  # fmt: skip

@@ -155,13 +155,13 @@ for _row in TABLE:
             inputs=(0,),
         ),
     ],
+    axis_attrs={"axes": "axes", "noop": "unset"},
 )  # fmt: skip
 def log_sum_exp(
     x: Tensor, /, *, axes: tuple[int, ...] | None = None, keepdims: bool = True, noop: bool = False
 ) -> Tensor:
     """log of the sum of exp over axes, with the maximum taken out so that nothing overflows."""
     chosen = _axes(x, "log_sum_exp", axes, noop)
-    axis_attrs={"axes": "axes", "noop": "unset"},
     top = reduced(x, chosen, True, "log_sum_exp_max", te.max)
     safe = te.compute(
         top.shape, lambda *i: te.select(te.isinf(top(*i)), const(0.0, x.dtype), top(*i)), name="log_sum_exp_safe"
@@ -278,13 +278,13 @@ def _arg(name: str, onnx: str, reducer: Callable[..., Any], numpy: Callable[...,
                 },
             )
         ],
+        axis_attrs={"axis": "axis"},
     )(compute)  # fmt: skip
 
     @made.reference
     def _reference(x: Any, *, axis: int = 0, keepdims: bool = True, last: bool = False) -> Any:
         if last:
             result = x.shape[axis] - 1 - np.expand_dims(numpy(np.flip(x, axis), axis), axis)
-        axis_attrs={"axis": "axis"},
         else:
             result = np.expand_dims(numpy(x, axis), axis)
         return result if keepdims else result.squeeze(axis)
