@@ -31,6 +31,7 @@ from tensorir.buffer import Buffer
 from tensorir.equality import structural_equal
 from tensorir.expr import Call, Const, Expr, IterVar, Load, Reduce, Var, as_expr, const
 from tensorir.interpreter import interpret
+from tensorir.matrix import address
 from tensorir.stmt import For, Func, Stmt, Store, seq
 from tensorir.te import ComputeOp, PlaceholderOp, Tensor, compute_block, create_func, input_tensors
 from tensorir.visit import children, substitute, substitute_stmt
@@ -41,12 +42,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorIntrinsic:
-    """`implement(*inputs, output)` of windows gives the statement that computes `output` from `inputs`."""
+    """`implement(*inputs, output)` of windows gives the statement that computes `output` from `inputs`; `fill(output)`,
+    for a reduction whose output is no plain memory, the statement that sets it to the initial values."""
 
     name: str
     inputs: tuple[Tensor, ...]
     output: Tensor
     implement: Callable[..., Stmt]
+    fill: Callable[[Window], Stmt] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +80,10 @@ class Window:
         """The statement that stores an element."""
         return Store(self.buffer, self._indices(indices), as_expr(value, self.buffer.dtype))
 
+    def tile(self) -> tuple[Expr, Expr]:
+        """Its place for a matrix instruction: the addresses of its first element and of the first of its second row."""
+        return address(self[0, 0]), address(self[1, 0])
+
     def loop(self, dimension: int, body: Callable[[Var], Stmt], kind: str = "vectorized") -> Stmt:
         """A loop over a dimension of the window."""
         var = Var(f"i{dimension}")
@@ -88,7 +95,11 @@ INTRINSICS: dict[str, TensorIntrinsic] = {}
 
 
 def tensor_intrinsic(
-    inputs: Sequence[Tensor], output: Tensor, implement: Callable[..., Stmt], name: str
+    inputs: Sequence[Tensor],
+    output: Tensor,
+    implement: Callable[..., Stmt],
+    name: str,
+    fill: Callable[[Window], Stmt] | None = None,
 ) -> TensorIntrinsic:
     """Declares an intrinsic of constant shapes. Raises `ScheduleError` if the implementation is not its compute."""
     op = output.op
@@ -106,7 +117,7 @@ def tensor_intrinsic(
         if any(constant(s) is None for s in tensor.shape):
             raise ScheduleError(f"tensor_intrinsic({name}): the shape of {tensor.name} is not constant")
 
-    made = TensorIntrinsic(name, tuple(inputs), output, implement)
+    made = TensorIntrinsic(name, tuple(inputs), output, implement, fill)
     _require_right(made)
     INTRINSICS[name] = made
     return made
@@ -131,7 +142,9 @@ def _require_right(intrinsic: TensorIntrinsic) -> None:
     block = compute_block(op, (intrinsic.output,))
     if block.init is not None:
         start: Stmt = substitute_stmt(block.init, {i.var: a.var for i, a in zip(block.iters, op.axes, strict=False)})
-        for axis in reversed(op.axes):
+        if intrinsic.fill is not None:
+            start = intrinsic.fill(windows[-1])
+        for axis in reversed(op.axes if intrinsic.fill is None else ()):
             start = For(axis.var, axis.begin, axis.extent, "serial", start)
         body = seq(start, body)
     func = Func(intrinsic.name, tensors, (), body)

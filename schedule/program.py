@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from schedule.analysis import Analysis, Placed
-from schedule.intrinsic import match
+from schedule.intrinsic import Window, match
 from schedule.state import AtLoop, Loop, Prefetch, Stage, State, Unit
-from schedule.unit import loops_in, unit_block
+from schedule.unit import Implementation, loops_in, unit_block
 from tensorir import dtypes
 from tensorir.arith import Analyzer, simplify
 from tensorir.buffer import Buffer, Range, Region
@@ -125,7 +125,7 @@ class Builder:
             block, init_block = self._decompose(block)
         body: Stmt = dataclasses.replace(block, bindings=(*placed.bindings, *slots), predicate=placed.guard)
         if unit is not None:
-            body = unit_block(placed, unit, block, slots, _implementation(placed, unit, stored, block, slots))
+            body = unit_block(placed, unit, block, slots, *_implementation(placed, unit, stored, block, slots))
         ahead: dict[int, list[Block]] = {}
         for step in placed.nest.prefetches:
             buffer = _stored(state, step.tensor)
@@ -259,23 +259,28 @@ def _loop(loop: Loop, body: Stmt) -> Stmt:
 
 def _implementation(
     placed: Placed, unit: Unit, stored: dict[int, Storage], block: Block, slots: tuple[Expr, ...]
-) -> Callable[[dict[Var, Expr]], Stmt] | None:
-    """What puts the statement of the unit's intrinsic in its place; None without an intrinsic."""
+) -> tuple[Implementation | None, Implementation | None]:
+    """What puts the statement of the unit's intrinsic in its place, and what that of its initial values; None without
+    an intrinsic, and where the initial values are stored one by one."""
     intrinsic = unit.intrinsic
     if intrinsic is None:
-        return None
+        return None, None
     found = match(placed, unit, intrinsic)
     turns = dict(zip((i.var for i in block.iters[len(block.iters) - len(slots) :]), slots, strict=True))
 
-    def implement(values: dict[Var, Expr]) -> Stmt:
-        def where(tensor: Tensor) -> tuple[Buffer, Any]:
-            storage = stored.get(id(tensor))
-            return (tensor, None) if storage is None else (storage.buffer, storage.place)
+    def where(tensor: Tensor) -> tuple[Buffer, Any]:
+        storage = stored.get(id(tensor))
+        return (tensor, None) if storage is None else (storage.buffer, storage.place)
 
-        stmt = intrinsic.implement(*found.windows(intrinsic, where, values))
+    def placed_at(values: dict[Var, Expr], make: Callable[[tuple[Window, ...]], Stmt]) -> Stmt:
+        stmt = make(found.windows(intrinsic, where, values))
         return substitute_stmt(stmt, {v: substitute(e, values) for v, e in turns.items()})
 
-    return implement
+    fill = intrinsic.fill
+    return (
+        lambda values: placed_at(values, lambda windows: intrinsic.implement(*windows)),
+        None if fill is None else lambda values: placed_at(values, lambda windows: fill(windows[-1])),
+    )
 
 
 def _first(nest: Stmt, loop: Loop) -> Stmt:

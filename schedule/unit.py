@@ -40,12 +40,16 @@ def split_guard(condition: Expr, inner: Sequence[Loop]) -> tuple[Expr, Expr]:
     return logical_and(*around), logical_and(*within)
 
 
+Implementation = Callable[[dict[Var, Expr]], Stmt]
+"""Of the values of the loops around a unit as block variables: the statement that stands for all its points."""
+
+
 def unit_block(
     placed: Placed, unit: Unit, block: Block, slots: tuple[Expr, ...],
-    implement: Callable[[dict[Var, Expr]], Stmt] | None = None,
+    implement: Implementation | None = None, fill: Implementation | None = None,
 ) -> Block:  # fmt: skip
-    """The block of a whole unit from the `block` of one point. `implement`, of the values of the loops around it as
-    block variables, gives the statement that stands for one step of all its points."""
+    """The block of a whole unit from the `block` of one point. `implement` gives the statement of one step of all its
+    points, `fill` that of their initial values; without them both are loops over the points."""
     inner = loops_in(placed, unit)
     values = (*placed.bindings, *slots)
     around, within = split_guard(placed.guard, inner)
@@ -77,7 +81,8 @@ def unit_block(
     body = nest(block.body, within, inner) if implement is None else implement(shared)
     init = None
     if block.init is not None:
-        init = nest(block.init, init_within, [loop for loop in inner if loop.kind == "spatial"])
+        spatial = [loop for loop in inner if loop.kind == "spatial"]
+        init = nest(block.init, init_within, spatial) if fill is None else fill(shared)
         if not any(i.kind == "reduce" for i in iters):
             body, init = seq(init, body), None
     regions = _Hulls(block, values, shared, inner)

@@ -10,9 +10,10 @@ from tensorir.dtypes import DType
 from tensorir.errors import ExpressionError
 from tensorir.expr import Const, Expr, Load, as_expr, load, node
 
-SCOPES = ("global", "shared", "local", "register", "warp")
+SCOPES = ("global", "shared", "local", "register", "warp", "fragment")
 """global: visible to all threads; shared: one per thread block; local: one per thread; register: one per thread with
-constant indices once unrolled loops are expanded; warp: spread over the lanes of a warp."""
+constant indices once unrolled loops are expanded; warp: spread over the lanes of a warp; fragment: tiles spread
+over the lanes of a warp as matrix instructions want them, which alone may touch them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

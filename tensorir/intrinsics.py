@@ -75,7 +75,8 @@ register(Intrinsic("pow", 2, NUMBERS, _same))
 
 
 register(Intrinsic("pack4", 4, ("int", "uint"), lambda t, *_: dtypes.uint32.with_lanes(t.lanes)))
-register(Intrinsic("dot4_i8", 3, ("int", "uint"), lambda t, *_: dtypes.int32.with_lanes(t.lanes)))
+for _name in ("dot4_i8", "dot4_s8"):
+    register(Intrinsic(_name, 3, ("int", "uint"), lambda t, *_: dtypes.int32.with_lanes(t.lanes)))
 
 
 def call(name: str, *args: Any) -> Expr:
@@ -174,6 +175,13 @@ for _name in SHUFFLES:
     register(Intrinsic(_name, 4, ("bool", *NUMBERS), _same))
 
 
+MATRIX = {"mma_fill": 3, "mma_load": 4, "mma_store": 4, "mma_sync": 8}
+"""The matrix instructions (see `tensorir.matrix`) and how many operands they take."""
+
+for _name, _arity in MATRIX.items():
+    register(Intrinsic(_name, _arity, ("bool", *NUMBERS), lambda *_: dtypes.int32, None, True))
+
+
 def pack4(a: Any, b: Any, c: Any, d: Any) -> Expr:
     """Four values of one 8-bit type as the bytes of a uint32, `a` the lowest."""
     operands = tuple(as_expr(x) for x in (a, b, c, d))
@@ -186,10 +194,19 @@ def pack4(a: Any, b: Any, c: Any, d: Any) -> Expr:
 def dot4_i8(total: Any, a: Any, b: Any) -> Expr:
     """`total` (int32) plus the products of the four uint8 in `a` with the four int8 in `b` (both packed as uint32 by
     `pack4`); exact but for int32 wrapping, the same on every target."""
-    operands = (as_expr(total), as_expr(a), as_expr(b))
+    return _dot4("dot4_i8", total, a, b)
+
+
+def dot4_s8(total: Any, a: Any, b: Any) -> Expr:
+    """As `dot4_i8`, but the bytes of `a` are int8 too."""
+    return _dot4("dot4_s8", total, a, b)
+
+
+def _dot4(name: str, *given: Any) -> Expr:
+    operands = tuple(as_expr(x) for x in given)
     for operand, wanted in zip(operands, (dtypes.int32, dtypes.uint32, dtypes.uint32), strict=True):
         if operand.dtype.element != wanted:
             raise ExpressionError(
-                f"dot4_i8: takes int32, uint32 and uint32, not {operand.dtype}", help="pack bytes with te.pack4"
+                f"{name}: takes int32, uint32 and uint32, not {operand.dtype}", help="pack bytes with te.pack4"
             )
-    return call("dot4_i8", *operands)
+    return call(name, *operands)

@@ -19,6 +19,7 @@ from tensorir import dtypes
 from tensorir import expr as ir
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError
+from tensorir.intrinsics import MATRIX, SHUFFLES
 
 Value = bool | int | float
 
@@ -432,10 +433,19 @@ def dot4_i8(total: int, a: int, b: int) -> int:
     return (total + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
 
 
+def dot4_s8(total: int, a: int, b: int) -> int:
+    """`total` plus the dot product of four signed bytes with four signed ones, wrapped to int32."""
+    for shift in (0, 8, 16, 24):
+        x, y = a >> shift & 255, b >> shift & 255
+        total += (x - 256 if x > 127 else x) * (y - 256 if y > 127 else y)
+    return (total + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
+
+
 _INTRINSICS["pack4"] = lambda t, *x: pack4(*x)
 _INTRINSICS["dot4_i8"] = lambda t, *x: dot4_i8(*x)
+_INTRINSICS["dot4_s8"] = lambda t, *x: dot4_s8(*x)
 
-PRIMITIVES = frozenset((*_INTRINSICS, "reinterpret", "address", "prefetch", "barrier", "shuffle", "shuffle_down"))
+PRIMITIVES = frozenset((*_INTRINSICS, "reinterpret", "address", "prefetch", "barrier", *SHUFFLES, *MATRIX))
 """The intrinsics that are not expressions over others."""
 
 

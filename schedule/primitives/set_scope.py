@@ -11,7 +11,7 @@ from tensorir.te import PlaceholderOp
 
 @primitive
 def set_scope(edit: Edit, scope: str) -> None:
-    """Keeps the results of the stage in the memory `scope`: global, shared, local, register or warp.
+    """Keeps the results of the stage in the memory `scope`: global, shared, local, register, warp or fragment.
 
         alloc B: float32[8]
         # s[B].set_scope("register")

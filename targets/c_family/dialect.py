@@ -13,9 +13,9 @@ class Dialect:
     `types` spells the element types i8 .. f64; `index` and `group` are the expressions of thread and block indices
     with {axis} and {number} to fill in; `kernel` opens a kernel ({name}, {params}, {threads}); `function` begins a
     function of the prelude; `pointer` is the qualifier of each scope's pointers; `shared` declares shared memory
-    ({type}, {name}, {size}); `barrier` and `barrier_global` wait (the second also orders global memory); `long_suffix`
-    ends 64-bit literals; `math` names functions by (name, bits); `bits` names reinterpretations (from, to); `warps`
-    says that lanes of a warp can exchange values.
+    ({type}, {name}, {size}, {align}); `barrier` and `barrier_global` wait (the second also orders global memory);
+    `long_suffix` ends 64-bit literals; `math` names functions by (name, bits); `bits` names reinterpretations
+    (from, to); `warps` says that lanes of a warp can exchange values and multiply matrices.
     """
 
     name: str
@@ -51,7 +51,7 @@ OPENCL = Dialect(
     kernel="__kernel __attribute__((reqd_work_group_size({x}, {y}, {z})))\nvoid {name}({params})",
     function="static inline ",
     pointer={"global": "__global ", "shared": "__local ", "local": "__private ", "register": "__private "},
-    shared="__local {type} {name}[{size}] __attribute__((aligned(16)));",
+    shared="__local {type} {name}[{size}] __attribute__((aligned({align})));",
     barrier="barrier(CLK_LOCAL_MEM_FENCE);",
     barrier_global="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     long_suffix="L",
@@ -75,7 +75,7 @@ CUDA = Dialect(
     kernel='extern "C" __global__ void __launch_bounds__({threads})\n{name}({params})',
     function="static __device__ __forceinline__ ",
     pointer={"global": "", "shared": "", "local": "", "register": ""},
-    shared="__shared__ __align__(16) {type} {name}[{size}];",
+    shared="__shared__ __align__({align}) {type} {name}[{size}];",
     barrier="__syncthreads();",
     barrier_global="__syncthreads();",
     long_suffix="LL",

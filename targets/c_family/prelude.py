@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 
 from targets.c_family.dialect import Dialect
+from targets.c_family.matrix import function_text
 
 _TEXT = {
     "floordiv": """T floordiv_T(T a, T b) {
@@ -63,12 +64,27 @@ _SINGLE = {
   u32 bits = BITS_OF_F32(x), high = bits >> 16;
   return (u16)(x != x ? high | 0x40u : (bits + 0x7fffu + (high & 1u)) >> 16);
 }""",
-    "dot4": """i32 dot4(i32 total, u32 a, u32 b) {
+    "dot4_i8": """i32 dot4_i8(i32 total, u32 a, u32 b) {
   for (int shift = 0; shift < 32; shift += 8)
     total = (i32)((u32)total + (u32)((i32)((a >> shift) & 255u) * (i32)(i8)(u8)(b >> shift)));
   return total;
 }""",
+    "dot4_s8": """i32 dot4_s8(i32 total, u32 a, u32 b) {
+  for (int shift = 0; shift < 32; shift += 8)
+    total = (i32)((u32)total + (u32)((i32)(i8)(u8)(a >> shift) * (i32)(i8)(u8)(b >> shift)));
+  return total;
+}""",
 }
+
+_CUDA = {
+    "dot4_i8": """i32 dot4_i8(i32 total, u32 a, u32 b) {
+  i32 result;
+  asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(total));
+  return result;
+}""",
+    "dot4_s8": "i32 dot4_s8(i32 total, u32 a, u32 b) { return __dp4a((i32)a, (i32)b, total); }",
+}
+"""What CUDA has an instruction for."""
 
 _UNSIGNED = {"i8": "u32", "i16": "u32", "i32": "u32", "u8": "u32", "u16": "u32", "u32": "u32"}
 
@@ -77,7 +93,12 @@ def prelude(names: Iterable[str], dialect: Dialect, vectors: Iterable[tuple[str,
     """Type names, then the functions named, then the wide types, as they are used."""
     functions = []
     for name in sorted(set(names)):
-        if name in _SINGLE:
+        matrix = function_text(name)
+        if matrix is not None:
+            text = matrix
+        elif name in _CUDA and dialect.name == "cuda":
+            text = _CUDA[name]
+        elif name in _SINGLE:
             text = _SINGLE[name]
         else:
             stem, t = name.rsplit("_", 1)

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from targets.c_family.dialect import RESERVED, Dialect
+from targets.c_family.matrix import REGISTERS
 from targets.c_family.prelude import prelude
 from targets.c_family.program import DeviceKernel, DeviceProgram
 from tensorir import dtypes, semantics
@@ -24,7 +25,9 @@ from tensorir.dtypes import DType
 from tensorir.errors import InternalError, UserError
 from tensorir.expr import Const, Expr, Load, Ramp, Var
 from tensorir.intrinsics import SHUFFLES
+from tensorir.matrix import SIZE, Tile, is_matrix, tiles
 from tensorir.passes.accesses import bind_loops
+from tensorir.passes.check_fragments import fragment_roles
 from tensorir.passes.linear import IndexScope
 from tensorir.passes.thread_axes import is_barrier
 from tensorir.stmt import Allocate, Evaluate, For, Func, If, LetStmt, Seq, Stmt, Store
@@ -87,6 +90,8 @@ class _Writer:
         self.head: list[str] = []
         self.segments: dict[int, str] = {}
         self.narrow: set[Var] = set()
+        self.roles = fragment_roles(kernel.body)
+        self.tiled = {tile.buffer for s in walk_stmt(kernel.body) if is_matrix(s) for tile in tiles(s)}
         written = kernel.written
         read = {n.buffer for s in walk_stmt(kernel.body) for e in stmt_exprs(s) for n in walk_expr(e)
                 if isinstance(n, Load)}  # fmt: skip
@@ -214,6 +219,8 @@ class _Writer:
             self.stmt(s.body)
         elif isinstance(s, Store):
             self._store(s)
+        elif is_matrix(s):
+            self._matrix(s)
         elif is_barrier(s):
             self.line(self.dialect.barrier_global if self.orders_global else self.dialect.barrier)
         elif isinstance(s, Evaluate):
@@ -240,7 +247,11 @@ class _Writer:
         assert isinstance(size, Const), "check_limits refuses memory of unknown size"
         name, t, count = self.name(buffer, buffer.name), type_name(buffer.dtype), max(1, int(size.value))
         if buffer.scope == "shared":
-            self.shared.append(self.dialect.shared.format(type=t, name=name, size=count))
+            align = 32 if buffer in self.tiled else 16
+            self.shared.append(self.dialect.shared.format(type=t, name=name, size=count, align=align))
+        elif buffer.scope == "fragment":
+            register = "f32" if self.roles.get(buffer, ("sum", False))[0] == "sum" else "u32"
+            self.line(f"{register} {name}[{max(1, count // SIZE**2)}][{REGISTERS}];")
         else:
             self.line(f"{t} {name}[{count}]{self.dialect.align if count > 1 else ''};")
 
@@ -279,6 +290,63 @@ class _Writer:
         left = f"*({pointer[s.buffer.scope]}{vector} *)({self.names[s.buffer]} + {to})"
         right = f"*({pointer[load.buffer.scope]}const {vector} *)({self.names[load.buffer]} + {start})"
         self.line(f"{left} = {right};")
+
+    def _matrix(self, s: Stmt) -> None:
+        """A matrix instruction, a function of the prelude."""
+        assert isinstance(s, Evaluate) and isinstance(s.value, ir.Call)
+        if not self.dialect.warps:
+            raise InternalError("matrix instructions are expanded where the target has none")
+        parts, name = tiles(s), s.value.name
+        with self.statement(indices=tuple(tile.first[0] for tile in parts)):
+            if name == "mma_fill":
+                args = [self._fragment(parts[0]), self.text(s.value.args[-1])]
+            elif name == "mma_sync":
+                layouts = ["col" if self.roles[tile.buffer][1] else "row" for tile in parts[1:]]
+                name = "_".join(["mma_sync", *layouts])
+                args = [self._fragment(tile) for tile in parts]
+            else:
+                fragment, memory = parts if name == "mma_load" else parts[::-1]
+                role, turned = self.roles.get(fragment.buffer, ("sum", False))
+                if name == "mma_load":
+                    name = "mma_load_c" if role == "sum" else f"mma_load_{role.lower()}_{'col' if turned else 'row'}"
+                place, stride = self._tile_of_memory(memory)
+                args = [self._fragment(fragment), place] if name != "mma_store" else [place, self._fragment(fragment)]
+                args.append(str(stride))
+        self.line(f"{self.call(name, *args)};")
+
+    def _fragment(self, tile: Tile) -> str:
+        """The registers of a tile of a fragment."""
+        first, stride = self._first(tile)
+        number = (first // (SIZE * stride)) * (stride // SIZE) + (first % stride) // SIZE
+        number = self.scope.simplify(number)
+        text = str(number.value) if isinstance(number, Const) else bare(self.text(number))
+        return f"{self.names[tile.buffer]}[{text}]"
+
+    def _first(self, tile: Tile) -> tuple[Expr, int]:
+        """Where a tile begins, and how far apart its rows are."""
+        first, second = (_as_index(e[0]) for e in (tile.first, tile.second))
+        stride = self.scope.form(self.scope.simplify(second)).minus(self.scope.form(self.scope.simplify(first)))
+        if not stride.is_const:
+            raise UserError(
+                f"the rows of {tile.buffer.name}, of which a matrix instruction takes a tile, are a distance apart that"
+                " is not constant",
+                help=f"give {tile.buffer.name} a constant last dimension, or fetch tiles into shared memory first",
+            )
+        return first, stride.constant
+
+    def _tile_of_memory(self, tile: Tile) -> tuple[str, int]:
+        first, stride = self._first(tile)
+        form = self.scope.form(self.scope.simplify(first))
+        nbytes = tile.buffer.dtype.nbytes
+        whole = all(k * nbytes % 32 == 0 for k in (form.constant, *form.terms.values()))
+        if not whole or stride * nbytes % 16:
+            raise UserError(
+                f"a matrix instruction takes a tile of {tile.buffer.name} at [{first!r}] with rows {stride} elements"
+                " apart, but a tile begins at a multiple of 32 bytes and its rows are a multiple of 16 bytes apart",
+                help=f"give {tile.buffer.name} rows of a multiple of {32 // nbytes} elements (pad_dimension,"
+                " storage_align)",
+            )
+        return f"{self.names[tile.buffer]} + {self.text(tile.first[0])}", stride
 
     def _evaluate(self, s: Evaluate) -> None:
         call = s.value
@@ -379,7 +447,15 @@ def _operands(e: Expr) -> tuple[Expr, ...]:
         return (e.predicate,)
     if isinstance(e, ir.Call) and e.name in SHUFFLES:
         return e.args[:2]  # a lane that needs no value is free to get any
+    if isinstance(e, ir.Call) and e.name == "pack4" and _is_row(e):
+        return tuple(a.indices[0] for a in e.args if isinstance(a, Load))
     return children(e)
+
+
+def _is_row(e: ir.Call) -> bool:
+    """Whether four bytes packed are all plain elements of one buffer."""
+    loads = [a for a in e.args if isinstance(a, Load) and a.predicate is None]
+    return len(loads) == 4 and all(a.buffer is loads[0].buffer for a in loads)
 
 
 def bare(text: str) -> str:
@@ -625,6 +701,8 @@ def convert(w: _Writer, text: str, source: DType, result: DType) -> str:
 
 @_on(ir.Call)
 def _call(w: _Writer, e: ir.Call) -> str:
+    if e.name == "pack4" and (word := _packed_load(w, e)) is not None:
+        return word
     args = [w.of(a) for a in _operands(e)]
     t = e.args[0].dtype if e.args else e.dtype
     match e.name:
@@ -648,11 +726,27 @@ def _call(w: _Writer, e: ir.Call) -> str:
         case "pack4":
             parts = [f"((u32)(u8){a} << {8 * n})" for n, a in enumerate(args)]
             return f"({' | '.join(parts)})"
-        case "dot4_i8":
-            return w.call("dot4", *args)
+        case "dot4_i8" | "dot4_s8":
+            return w.call(e.name, *args)
         case "shuffle" | "shuffle_down" if w.dialect.warps:
             return _shuffle(w, e)
     raise UserError(f"the intrinsic {e.name} cannot be used in a kernel for {w.dialect.name}")
+
+
+def _packed_load(w: _Writer, e: ir.Call) -> str | None:
+    """Four bytes of a buffer as one word, where they are neighbours and the first is known to be aligned."""
+    if not _is_row(e):
+        return None
+    loads = [a for a in e.args if isinstance(a, Load)]
+    forms = [w.scope.form(w.scope.simplify(_as_index(a.indices[0]))) for a in loads]
+    first, buffer = forms[0], loads[0].buffer
+    apart = [f.minus(first) for f in forms]
+    aligned = first.constant % 4 == 0 and all(k % 4 == 0 for k in first.terms.values())
+    if not aligned or any(not d.is_const or d.constant != n for n, d in enumerate(apart)):
+        bytes_ = [f"(u32)(u8){_loaded(w, a)}" for a in loads]
+        return f"({' | '.join(f'({b} << {8 * n})' for n, b in enumerate(bytes_))})"
+    pointer = w.dialect.pointer[buffer.scope]
+    return f"*({pointer}const u32 *)({w.names[buffer]} + {w.of(loads[0].indices[0])})"
 
 
 def _shuffle(w: _Writer, e: ir.Call) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from targets.c_family.dialect import RESERVED
 from tensorir.buffer import Buffer
 from tensorir.expr import Const, Expr, Load, Var, const
+from tensorir.matrix import is_matrix, tiles
 from tensorir.passes.thread_axes import BLOCK_AXES, THREAD_AXES, map_kernels, peel_axes
 from tensorir.stmt import Allocate, For, Func, If, LetStmt, Seq, Stmt, Store
 from tensorir.visit import free_vars, stmt_exprs, walk_expr, walk_stmt
@@ -143,6 +144,8 @@ def _kernel(flat: Func, s: Stmt, number: int, count: int) -> DeviceKernel:
         if isinstance(x, Store):
             buffers.setdefault(x.buffer)
             written.add(x.buffer)
+        if is_matrix(x):
+            written.add(tiles(x)[0].buffer)
         for e in (*stmt_exprs(x), *(a.extent for a in axes)):
             for n in walk_expr(e):
                 if isinstance(n, Load):

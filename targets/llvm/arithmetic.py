@@ -359,9 +359,23 @@ def dot4(w: FunctionWriter, total: str, a: str, b: str, dtype: DType, target: Ta
     if (lanes == 16 and has_512) or (lanes in (4, 8) and (has_512 or "avxvnni" in target.features)):
         name = f"llvm.x86.avx512.vpdpbusd.{lanes * 32}"
         return w.intrinsic(name, t, [(t, total), (t, a), (t, b)])
+    return _dot4_by_bytes(w, total, a, b, dtype, signed=False)
+
+
+def dot4_signed(w: FunctionWriter, total: str, a: str, b: str, dtype: DType) -> str:
+    """`total` plus the products of the signed bytes of `a` and `b`."""
+    return _dot4_by_bytes(w, total, a, b, dtype, signed=True)
+
+
+def _dot4_by_bytes(w: FunctionWriter, total: str, a: str, b: str, dtype: DType, *, signed: bool) -> str:
+    t = register_type(dtype)
     for shift in (0, 8, 16, 24):
-        x = w.op(f"lshr {t} {a}, {literal(shift, dtype)}")
-        x = w.op(f"and {t} {x}, {literal(255, dtype)}")
+        if signed:
+            x = w.op(f"shl {t} {a}, {literal(24 - shift, dtype)}")
+            x = w.op(f"ashr {t} {x}, {literal(24, dtype)}")
+        else:
+            x = w.op(f"lshr {t} {a}, {literal(shift, dtype)}")
+            x = w.op(f"and {t} {x}, {literal(255, dtype)}")
         y = w.op(f"shl {t} {b}, {literal(24 - shift, dtype)}")
         y = w.op(f"ashr {t} {y}, {literal(24, dtype)}")
         total = w.op(f"add {t} {total}, {w.op(f'mul {t} {x}, {y}')}")

@@ -542,6 +542,7 @@ _CALLS: dict[str, Callable[[ExprEmitter, ir.Call, list[str]], str]] = {
     "isinf": lambda x, e, args: arithmetic.is_infinite(x.writer, args[0], e.args[0].dtype, x.target),
     "pack4": lambda x, e, args: arithmetic.pack4(x.writer, args, e.args[0].dtype),
     "dot4_i8": lambda x, e, args: arithmetic.dot4(x.writer, args[0], args[1], args[2], e.dtype, x.target),
+    "dot4_s8": lambda x, e, args: arithmetic.dot4_signed(x.writer, args[0], args[1], args[2], e.dtype),
     "reinterpret": lambda x, e, args: arithmetic.reinterpret(x.writer, args[0], e.args[0].dtype, e.dtype),
 }
 _PURE_CALLS = frozenset(_CALLS)

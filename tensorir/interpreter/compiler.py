@@ -10,7 +10,15 @@ from typing import Any
 
 from tensorir.expr import Expr, Var
 from tensorir.interpreter import expressions, statements
-from tensorir.interpreter.kernels import Meeting, exchange, is_thread_form, run_block, share
+from tensorir.interpreter.kernels import (
+    Meeting,
+    as_warp,
+    exchange,
+    is_thread_form,
+    one_of_a_warp,
+    run_block,
+    share,
+)
 from tensorir.interpreter.source import Compiler, Place, Value, full_interval
 from tensorir.stmt import Func, Store
 from tensorir.visit import free_vars, walk_stmt
@@ -61,6 +69,7 @@ def compile_program(func: Func, checked: bool) -> Program:
     """`func` as a Python function over memories and dimensions."""
     c = Compiler(checked, thread_form=is_thread_form(func))
     c.globals.update(run_block=run_block, share=share, Meeting=Meeting, exchange=exchange)
+    c.globals.update(one_of_a_warp=one_of_a_warp, as_warp=as_warp)
     names = []
     for buffer in func.params:
         c.buffers[buffer] = c.fresh(buffer.name)

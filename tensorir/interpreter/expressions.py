@@ -222,7 +222,7 @@ def _emit_call(c: Compiler, e: ir.Call) -> Value:
     if e.name == "reinterpret":
         s, r = t.element, e.dtype.element
         return Value(f"{c.constant(f'{s}_as_{r}', semantics.reinterpreter(s, r))}({codes})", *full_interval(r), depth)
-    if e.name in ("pack4", "dot4_i8"):
+    if e.name in ("pack4", "dot4_i8", "dot4_s8"):
         call = f"{c.constant(e.name, getattr(semantics, e.name))}({codes})"
         return Value(call, *full_interval(e.dtype.element), depth)
     if e.name == "abs":

@@ -9,14 +9,16 @@ memory is one for all threads of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple
 
 from tensorir.dtypes import DType
-from tensorir.interpreter.memory import UNWRITTEN, CheckedMemory, Monitor, SanitizerError
+from tensorir.interpreter.memory import UNWRITTEN, CheckedMemory, Context, Monitor, SanitizerError
 from tensorir.interpreter.source import Compiler, Value, full_interval
+from tensorir.matrix import LANES
 from tensorir.stmt import For, Func
 
 Place = tuple[int, tuple[int, ...]]
@@ -86,6 +88,37 @@ def write_shuffle(c: Compiler, brought: str, lane: str, valid: str, width: str, 
     name = c.fresh("lane")
     c.line(f"{name} = yield {_meeting(c, width, f'({brought}, {lane}, {valid}, {down})', 'exchange', 'a shuffle')}")
     return Value(name, *full_interval(dtype))
+
+
+@contextmanager
+def first_lane(c: Compiler, brings: str, what: str) -> Iterator[None]:
+    """What the lanes of a warp do together, done by the first of them once all bring the same."""
+    name = c.fresh("first")
+    c.line(f"{name} = yield {_meeting(c, str(LANES), brings, 'one_of_a_warp', what)}")
+    with c.indented(f"if {name}:"):
+        context = c.fresh("context")
+        if c.checked:
+            c.line(f"{context} = monitor.context")
+            c.line(f"monitor.context = as_warp({context})")
+        yield
+        if c.checked:
+            c.line(f"monitor.context = {context}")
+
+
+def as_warp(context: Context) -> Context:
+    """The context of a thread as that of its warp: it races with what its own threads did since the last barrier."""
+    execution, thread, shown = context[-1]
+    return (*context[:-1], (execution, (*thread, "warp"), shown))
+
+
+def one_of_a_warp(brought: list[Any]) -> list[bool]:
+    """That the first lane is to act; raises `SanitizerError` if lanes are missing or disagree."""
+    if len(brought) != LANES:
+        raise SanitizerError(f"a matrix instruction: {len(brought)} lanes of a warp come, it takes {LANES}")
+    for lane, b in enumerate(brought):
+        if b != brought[0]:
+            raise SanitizerError(f"a matrix instruction: lane {lane} of a warp speaks of other tiles than lane 0")
+    return [lane == 0 for lane in range(LANES)]
 
 
 def _meeting(c: Compiler, width: str, brings: str, together: str, what: str) -> str:

@@ -12,6 +12,7 @@ from tensorir.expr import Expr, Var
 from tensorir.interpreter import kernels, threads
 from tensorir.interpreter.memory import poison
 from tensorir.interpreter.source import MAX_NEST, Compiler, Value, literal
+from tensorir.matrix import expand, is_matrix, tiles
 from tensorir.stmt import Allocate, Block, Evaluate, For, If, LetStmt, Seq, Stmt, Store
 from tensorir.visit import walk_expr, walk_stmt
 
@@ -155,6 +156,8 @@ def _stmt_evaluate(c: Compiler, s: Evaluate) -> None:
         return
     if call.name == "barrier" and c.block_memory:
         kernels.write_barrier(c)
+    if is_matrix(s):
+        _matrix(c, s)
     if call.name.startswith("extern:"):
         parts = []
         for argument in call.args:
@@ -165,6 +168,22 @@ def _stmt_evaluate(c: Compiler, s: Evaluate) -> None:
                     shape = "(" + "".join(f"{c.value(e).code}, " for e in load.buffer.shape) + ")"
                 parts.append(f"({c.buffers[load.buffer]}, {shape}, {c.dtype(load.buffer.dtype)})")
         c.line(f"call_extern({call.name[7:]!r}, [{', '.join(parts)}])")
+
+
+def _matrix(c: Compiler, s: Evaluate) -> None:
+    """A matrix instruction, element by element; in thread form the lanes of a warp meet and their first does it."""
+    if not c.block_memory:
+        c.stmt(expand(s))
+        return
+    places = []
+    with c.statement(*[i for tile in tiles(s) for indices in (tile.first, tile.second) for i in indices]):
+        for tile in tiles(s):
+            for indices in (tile.first, tile.second):
+                for i in indices:
+                    c.value(i)
+                places.append(c.flat(tile.buffer, indices))
+    with kernels.first_lane(c, f"({''.join(f'{p}, ' for p in places)})", f"a matrix instruction {s.value.name}"):  # type: ignore[attr-defined]
+        c.stmt(expand(s))
 
 
 def _stmt_for(c: Compiler, s: For) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tensorir.buffer import Buffer
-from tensorir.expr import Call, Expr, IfThenElse, Let, Load, Var
+from tensorir.expr import Call, Expr, IfThenElse, Let, Load, Var, const
+from tensorir.matrix import COLUMN, ROW, SIZE, is_matrix, tiles, written_or_read
 from tensorir.passes.linear import IndexScope
 from tensorir.stmt import Allocate, Block, For, If, LetStmt, Stmt, Store
 from tensorir.visit import children, stmt_exprs, sub_stmts, substitute
@@ -18,7 +19,8 @@ Step = tuple[Stmt, int]
 class Access:
     """One read or write. `path` leads from the root down to the statement: each statement with the position of the
     child taken. `conditions` hold where the access happens (guards inside the expression and the block's predicate).
-    `whole` marks an access by address, which may touch everything in both ways."""
+    `whole` marks an access by address, which may touch everything in both ways; `warp` one by a matrix instruction, of
+    a whole tile (its indices speak of `ROW` and `COLUMN`) by all lanes of a warp together."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -27,6 +29,7 @@ class Access:
     conditions: tuple[Expr, ...]
     block: Block | None
     whole: bool = False
+    warp: bool = False
 
     def loops_below(self, depth: int) -> list[For]:
         """The loops around the access from position `depth` of its path on."""
@@ -35,6 +38,8 @@ class Access:
 
 def bind_loops(s: Stmt, scope: IndexScope) -> None:
     """Tells `scope` the ranges of all loops in `s`, outer loops first."""
+    for var in (ROW, COLUMN):
+        scope.bind(var, const(0), const(SIZE))
     stack = [s]
     while stack:
         top = stack.pop()
@@ -85,6 +90,12 @@ def collect_accesses(root: Stmt) -> list[Access]:
             conditions, block = (*conditions, s.predicate), s
             for b in s.bindings:
                 reads(b, path, conditions, block, {})
+        elif is_matrix(s):
+            for number, tile in enumerate(tiles(s)):
+                indices = tuple(substitute(i, mapping) for i in tile.at(ROW, COLUMN))
+                held = tuple(substitute(c, mapping) for c in conditions)
+                for write in written_or_read(s, number):
+                    found.append(Access(tile.buffer, indices, write, (*path, (s, 0)), held, block, False, True))
         elif not isinstance(s, Allocate):
             for e in stmt_exprs(s):
                 reads(e, (*path, (s, 0)), conditions, block, mapping)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from tensorir.buffer import AlignedBuffer, Buffer
 from tensorir.expr import Expr, Load, Var
+from tensorir.matrix import COLUMN, ROW
 from tensorir.passes.accesses import Access, bind_loops, collect_accesses
 from tensorir.passes.linear import Form, IndexScope
 from tensorir.passes.thread_axes import BLOCK_AXES
@@ -73,7 +74,9 @@ def _plan(
     accesses = [a for a in collect_accesses(allocation.body) if a.buffer is buffer]
     if not accesses or any(a.whole for a in accesses):
         return None
-    inner: set[Expr] = set(threads) if buffer.scope == "shared" else set()  # one for all the threads of a block
+    inner: set[Expr] = {ROW, COLUMN}
+    if buffer.scope == "shared":  # one for all the threads of a block
+        inner |= threads
     for s in walk_stmt(allocation.body):
         if isinstance(s, (For, LetStmt)):
             inner.add(s.var)

@@ -203,6 +203,8 @@ class _Barriers:
         if carried is not None and carried in x.pinned and x.pinned[carried] == y.pinned.get(carried):
             return False  # both in the same iteration, and so not one after the other
         same: set[Expr] = {t for t in self.threads if t in x.pinned and x.pinned[t] == y.pinned.get(t)}
+        if a.warp and b.warp:
+            same |= {t for t, loop in self.threads.items() if loop.thread == "threadIdx.x"}  # the lanes act together
         for f, g in zip(x.forms, y.forms, strict=True):
             low, high = self._difference(f, g, x, y, common, frozenset())
             if (low is not None and low > 0) or (high is not None and high < 0):

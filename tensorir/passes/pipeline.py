@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tensorir.matrix import expand_matrix
+from tensorir.passes.check_fragments import check_fragments
 from tensorir.passes.check_limits import check_limits
 from tensorir.passes.check_registers import check_registers
 from tensorir.passes.compact_buffers import compact_buffers
@@ -60,7 +62,8 @@ def _legalize_half(func: Func, target: Target) -> Func:
 
 
 PASSES: tuple[Pass, ...] = (
-    Pass("sink_allocations", _plain(sink_allocations), "first: it asks blocks which of their variables reduce"),
+    Pass("expand_matrix", expand_matrix, "first: what a target has no instruction for is ordinary loops to all passes"),
+    Pass("sink_allocations", _plain(sink_allocations), "early: it asks blocks which of their variables reduce"),
     Pass(
         "decompose_reductions", _plain(decompose_reductions), "before blocks are gone: no first-step test in hot loops"
     ),
@@ -89,11 +92,13 @@ PASSES: tuple[Pass, ...] = (
 
 
 GPU_PASSES: tuple[Pass, ...] = (
-    Pass("cross_thread", cross_thread, "first: it reads blocks; what it makes is ordinary for all that follow"),
+    Pass("expand_matrix", expand_matrix, "first: what a target has no instruction for is ordinary loops to all passes"),
+    Pass("cross_thread", cross_thread, "it reads blocks; what it makes is ordinary for all that follow"),
     Pass("sink_allocations", _plain(sink_allocations), "it asks blocks which of their variables reduce"),
     Pass("decompose_reductions", _plain(decompose_reductions), "before blocks are gone: initial values are statements"),
     Pass("lower_blocks", _plain(lower_blocks), "from here on there are loops and stores only"),
     Pass("lower_threads", _plain(lower_threads), "while each statement still means all threads: one launch a kernel"),
+    Pass("check_fragments", _plain(check_fragments), "once kernels stand: fragments have no single elements"),
     Pass(
         "lower_warp", lower_warp, "needs the thread axes outside; what other lanes hold is no memory for what follows"
     ),

@@ -23,6 +23,7 @@ from tensorir import dtypes
 from tensorir.buffer import Buffer
 from tensorir.expr import EQ, LT, Expr, IfThenElse, Load, Not, Var, const
 from tensorir.interpreter.kernels import FORM
+from tensorir.matrix import LANES, is_matrix
 from tensorir.passes.accesses import bind_loops
 from tensorir.passes.linear import IndexScope, conjunction
 from tensorir.passes.thread_axes import (
@@ -41,7 +42,8 @@ Active = tuple[tuple[str, For], ...]
 
 
 def lower_threads(func: Func) -> Func:
-    """`func`, whose blocks are lowered, with each kernel in thread form."""
+    """`func`, whose blocks are lowered, with each kernel in thread form. A matrix instruction is what all lanes of a
+    warp do: threadIdx.x, of as many threads, has no loop around it."""
     scope = IndexScope(func.dims)
     bind_loops(func.body, scope)
     body = map_kernels(func.body, lambda s: _Kernel(scope).lower(s))
@@ -194,7 +196,7 @@ class _Kernel:
         places: tuple[Expr, ...] = ()
         if old.scope not in ("shared", "warp"):
             alone = all(p == frozenset(private) for p in self.spread.get(old, ()))
-            scope = ("register" if old.scope == "register" else "local") if alone else "shared"
+            scope = (old.scope if old.scope in ("register", "fragment") else "local") if alone else "shared"
             kept = [tag for tag in private if not alone or tag.startswith("vthread")]
             leading = tuple(self.axes[tag].extent for tag in kept)
             places = tuple(self.axes[tag].var for tag in kept)
@@ -208,6 +210,9 @@ class _Kernel:
     def _leaf(self, s: Stmt, active: Active, guards: tuple[Expr, ...]) -> Stmt:
         """A statement that runs whole in each thread, in all the threads that it stands for."""
         here = {tag for tag, _ in active}
+        if any(is_matrix(x) for x in walk_stmt(s)):
+            self._require_warp(s, here, guards)
+            here = here | {"threadIdx.x"}
         alone = [
             EQ(axis.var, const(0, axis.var.dtype), dtypes.bool_)
             for tag, axis in self.axes.items()
@@ -222,6 +227,24 @@ class _Kernel:
                 turn = Var(axis.var.name, axis.var.dtype)
                 body = For(turn, const(0), axis.extent, "unrolled", _replaced(body, {axis.var: turn}))
         return body
+
+    def _require_warp(self, s: Stmt, here: set[str], guards: tuple[Expr, ...]) -> None:
+        """A matrix instruction stands where all lanes of a warp come."""
+        axis = self.axes.get("threadIdx.x")
+        lanes = None if axis is None else literal(axis.extent)
+        help = f"bind a loop of {LANES} values to threadIdx.x where the tiles are fetched, and to none around them"
+        if axis is None or lanes != LANES:
+            runs = "is not there" if axis is None else f"runs over {axis.extent!r} threads"
+            raise ThreadError(
+                f"a matrix instruction is what the {LANES} lanes of a warp do, but threadIdx.x {runs}", help=help
+            )
+        if "threadIdx.x" in here or any(n is axis.var for g in guards for n in walk_expr(g)):
+            raise ThreadError(
+                f"a matrix instruction is what the {LANES} lanes of a warp do, but it stands in a loop over them,"
+                f" {axis.loop.var.name}", help=help,
+            )  # fmt: skip
+        if not is_matrix(s):
+            raise ThreadError(f"a matrix instruction stands in a loop that differs between threads:\n{s!r}", help=help)
 
     # ------------------------------------------------------------------------------------------------ expressions
 

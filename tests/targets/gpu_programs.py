@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from schedule import Schedule, create_schedule
+from schedule.gpu_intrinsics import dp4a, mma, mma_load, mma_store
 from tensorir import te
 
 F = np.float32
@@ -323,11 +324,86 @@ def double_buffered(n: int = 10, m: int = 6) -> Program:
     return Program(s, [x, out], [a], [(a * a[:, ::-1]).sum(0)], 1e-5)
 
 
+def dp4a_matmul(n: int = 6, m: int = 5, depth: int = 12, *, signed: bool = True) -> Program:
+    """Products of rows of bytes, four at once."""
+    kind = "int8" if signed else "uint8"
+    a, b = te.placeholder((n, depth), kind, name="A"), te.placeholder((m, depth), "int8", name="B")
+    k = te.reduce_axis(depth, "k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, k].astype("int32") * b[j, k].astype("int32"), axis=k), name="C")
+    s = create_schedule(c)
+    own = s.cache_write(c, "local")
+    i, j = s[c].axis
+    s[c].bind(i, "blockIdx.x")
+    s[c].bind(j, "threadIdx.x")
+    s[own].compute_at(s[c], j)
+    _, ki = s[own].split(s[own].reduce_axis[0], factor=4)
+    s[own].tensorize(ki, dp4a(signed))
+    rng = np.random.default_rng(0)
+    x = rng.integers(-128 if signed else 0, 128 if signed else 256, (n, depth)).astype(kind)
+    y = rng.integers(-128, 128, (m, depth)).astype(np.int8)
+    return Program(s, [a, b, c], [x, y], [x.astype(np.int32) @ y.T.astype(np.int32)])
+
+
+def mma_matmul(
+    n: int = 32, m: int = 16, depth: int = 32, *, warps: int = 2, tiles: tuple[int, int] = (1, 1), nt: bool = False
+) -> Program:
+    """Each warp multiplies `tiles` of 16 x 16 by matrix instructions; operands come through shared memory."""
+    a = te.placeholder((n, depth), "float16", name="A")
+    b = te.placeholder((m, depth) if nt else (depth, m), "float16", name="B")
+    k = te.reduce_axis(depth, "k")
+    c = te.compute(
+        (n, m),
+        lambda i, j: te.sum(a[i, k].astype("float32") * (b[j, k] if nt else b[k, j]).astype("float32"), axis=k),
+        name="C",
+    )
+    s = create_schedule(c)
+    shared = [s.cache_read(x, "shared", [c]) for x in (a, b)]
+    fragments = [s.cache_read(x, "fragment", [c]) for x in shared]
+    own = s.cache_write(c, "fragment")
+    io, i = s[c].split("i", factor=16 * tiles[0] * warps)
+    iw, i = s[c].split(i, factor=16 * tiles[0])
+    it, ii = s[c].split(i, factor=16)
+    jo, j = s[c].split("j", factor=16 * tiles[1])
+    jt, ji = s[c].split(j, factor=16)
+    s[c].reorder(io, jo, iw, it, jt, ii, ji)
+    for loop, axis in ((io, "blockIdx.y"), (jo, "blockIdx.x"), (iw, "threadIdx.y")):
+        s[c].bind(loop, axis)
+    for loop in (it, jt):
+        s[c].unroll(loop)
+    s[c].tensorize(ii, mma_store())
+    s[own].compute_at(s[c], iw)
+    it, ii = s[own].split(s[own].axis[0], factor=16)
+    jt, ji = s[own].split(s[own].axis[1], factor=16)
+    ko, ki = s[own].split(s[own].reduce_axis[0], factor=16)
+    s[own].reorder(ko, it, jt, ii, ji, ki)
+    for loop in (it, jt):
+        s[own].unroll(loop)
+    s[own].tensorize(ii, mma(transposed=nt))
+    for stage in fragments:
+        s[stage].compute_at(s[own], ko)
+        it, ii = s[stage].split(s[stage].axis[0], factor=16)
+        jt, ji = s[stage].split(s[stage].axis[1], factor=16)
+        s[stage].reorder(it, jt, ii, ji)
+        for loop in (it, jt):
+            s[stage].unroll(loop)
+        s[stage].tensorize(ii, mma_load())
+    for stage in shared:
+        s[stage].compute_at(s[own], ko)
+        rest, lane = s[stage].split(s[stage].fuse(*s[stage].axis), factor=32)
+        _, warp = s[stage].split(rest, factor=warps)
+        s[stage].bind(lane, "threadIdx.x")
+        s[stage].bind(warp, "threadIdx.y")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, depth)).astype(np.float16)
+    y = rng.standard_normal((m, depth) if nt else (depth, m)).astype(np.float16)
+    return Program(s, [a, b, c], [x, y], [x.astype(F) @ (y.T if nt else y).astype(F)], 1e-4)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     f.__name__: f
     for f in (
         elementwise, matmul, transpose, softmax, layer_norm, row_reduction, argmax, pooled_mean, two_axes, conv2d,
-        prefix_sum, two_extents, virtual_threads, two_kernels, unbound, double_buffered,
+        prefix_sum, two_extents, virtual_threads, two_kernels, unbound, double_buffered, dp4a_matmul, mma_matmul,
     )
 }  # fmt: skip
 

@@ -57,6 +57,25 @@ def test_dot_of_bytes(lanes: int, kind: str) -> None:
         assert (out == wanted(a, b, c)).all(), target
 
 
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=x86-64", "opencl"])
+def test_dot_of_signed_bytes(target: str) -> None:
+    a, b = te.placeholder((8, 4), "int8", name="a"), te.placeholder((8, 4), "int8", name="b")
+
+    def dot(i: Var) -> te.Tensor:
+        return te.dot4_s8(te.const(7, "int32"), *[te.pack4(*[x[i, j] for j in range(4)]) for x in (a, b)])
+
+    c = te.compute((8,), dot, name="c")
+    x, y = (np.random.default_rng(n).integers(-128, 128, (8, 4)).astype(np.int8) for n in range(2))
+    x[0], y[0], y[1] = -128, -128, 127
+    out = np.full(8, 77, np.int32)
+    wanted = 7 + (x.astype(np.int32) * y).sum(1)
+    interpret(te.create_func([a, b, c]), [x, y, out])
+    assert (out == wanted).all()
+    out[:] = 77
+    build(c, [a, b, c], target=target)(x, y, out)
+    assert (out == wanted).all()
+
+
 def test_one_instruction_on_whole_words() -> None:
     text = build(program(16), target="llvm -mcpu=znver4").source("llvm")
     assert "vpdpbusd.512" in text and "gather" not in text and text.count("load <16 x i32>") == 3
