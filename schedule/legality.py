@@ -13,6 +13,8 @@ from schedule.error import Refusal
 from schedule.intrinsic import match
 from schedule.state import Annotate, AtLoop, AtRoot, Call, Decompose, Inlined, Loop, Prefetch, Stage, State, Unit
 from schedule.threads import check_threads
+from tensorir.expr import Expr
+from tensorir.visit import free_vars
 
 if TYPE_CHECKING:
     from schedule.analysis import Analysis, Placed
@@ -182,6 +184,9 @@ def check_nests(analysis: Analysis) -> None:
         check_threads(placed)
         _check_units(placed)
         _check_steps(analysis, placed)
+        for step in nest.prefetches:
+            if isinstance(step.distance, Expr):
+                loops_of_distance(placed, step, step.distance)
         if nest.init_before is not None:
             first = nest.position(nest.init_before)
             for loop in nest.loops[:first]:
@@ -192,6 +197,22 @@ def check_nests(analysis: Analysis) -> None:
                         loops=(loop.var, nest.init_before), cause=_decompose_call(stage),
                         help=f"decompose at {loop.name} or a loop outside it",
                     )  # fmt: skip
+
+
+def loops_of_distance(placed: Placed, step: Prefetch, distance: Expr) -> list[Loop]:
+    """The loops around a prefetch whose variables its distance speaks of. Raises `Refusal` for another variable."""
+    around = [loop for _, loop in placed.path]
+    around += placed.nest.loops[: placed.nest.position(step.loop) + 1]
+    found = {id(loop.var): loop for loop in around}
+    names = free_vars(distance)
+    for var in names:
+        if id(var) not in found:
+            raise Refusal(
+                f"the distance speaks of {var.name}, which is no loop around {step.tensor.name}'s prefetch",
+                loops=(step.loop,), cause=step.call,
+                help="transform the loops first and prefetch last; speak of the loops that stand then",
+            )  # fmt: skip
+    return [found[id(v)] for v in names]
 
 
 def _check_steps(analysis: Analysis, placed: Placed) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from schedule.analysis import Analysis, Placed
 from schedule.intrinsic import Window, match
+from schedule.legality import loops_of_distance
 from schedule.state import AtLoop, Loop, Prefetch, Stage, State, Unit
 from schedule.unit import Implementation, loops_in, unit_block
 from tensorir import dtypes
@@ -342,13 +343,19 @@ def _prefetch_blocks(
     iters = tuple(IterVar(Var(i.name, i.var.dtype), i.begin, i.extent, "opaque") for i in block.iters)
     rename: dict[Var, Expr] = {a.var: b.var for a, b in zip(block.iters, iters, strict=True)}
     bindings = tuple(substitute(b, first) for b in (*placed.bindings, *slots))
+    distance = step.distance
+    if isinstance(distance, Expr):
+        named = loops_of_distance(placed, step, distance)
+        places = [IterVar(Var(x.name, x.var.dtype), const(0, x.var.dtype), x.extent, "opaque") for x in named]
+        distance = substitute(distance, {x.var: p.var for x, p in zip(named, places, strict=True)})
+        iters, bindings = (*iters, *places), (*bindings, *(x.var for x in named))
     guard = substitute(placed.guard, first)
     result = []
     for read in block.reads:
         if read.buffer is not buffer:
             continue
         point = [substitute(r.begin, rename) for r in read.ranges]
-        point[-1] = point[-1] + step.distance
+        point[-1] = point[-1] + distance
         load = Load(read.buffer, tuple(point), read.buffer.dtype)
         body = Evaluate(Call("prefetch", (load,), dtypes.int32))
         result.append(Block(f"prefetch_{read.buffer.name}", iters, bindings, guard, (), (), None, body))

@@ -96,11 +96,12 @@ class Decompose:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefetch:
-    """Each iteration of `loop` asks the cache for what it reads of `tensor`, `distance` elements further on."""
+    """Each iteration of `loop` asks the cache for what it reads of `tensor`, `distance` elements further on (an
+    expression may speak of the loops around)."""
 
     loop: Var
     tensor: Tensor
-    distance: int
+    distance: int | Expr
     call: Call
 
 

@@ -649,3 +649,21 @@ def test_prefetch() -> None:
     c = s.outputs[0]
     with pytest.raises(ScheduleError, match="C does not read C"):
         s[c].prefetch(c, "i", 4)
+
+
+def test_prefetch_with_a_distance_that_speaks_of_loops() -> None:
+    a, b, c = matmul(6, 8)
+    s = create_schedule(c)
+    i, j = c.op.axis
+    [k] = c.op.reduce_axis
+    s[c].reorder(i, k, j)
+    s[c].vectorize(j)
+    s[c].prefetch(b, k, 64 + (i.var * 8 + k.var) * 16)
+    assert "v_j + (64 + (i_1 * 8 + k_1) * 16)" in str(s)
+    require_same_bits(s)
+    with pytest.raises(ScheduleError, match="the distance must be an integer, not float32"):
+        s[c].prefetch(b, k, te.const(1.0) + 1.0)
+    with pytest.raises(ScheduleError, match="the distance speaks of j, which is no loop around B's prefetch"):
+        s[c].prefetch(b, k, 64 + j.var)
+    with pytest.raises(ScheduleError, match="the distance speaks of i, which is no loop around B's prefetch"):
+        s[c].split(i, factor=2)
