@@ -8,6 +8,7 @@ names both a vector register (ymm or zmm; q or v on aarch64) and a stack slot, m
         vmovups 64(%rsp), %zmm3              ; counted
         vfmadd231ps 128(%rsp), %zmm1, %zmm2  ; counted
         vmovups (%rdi), %zmm4                ; not the stack
+        vmovups %zmm4, 64(%rsp,%rdi)         ; an array of the program that lies there
         jne .LBB0_2
 """
 
@@ -53,7 +54,7 @@ def _is_spill(line: str, frame: set[str]) -> bool:
         return True
     if not _X86_VECTOR.search(line):
         return False
-    return any(f"(%{register}" in line for register in frame | {"rsp"})
+    return any(f"(%{register})" in line for register in frame | {"rsp"})
 
 
 def _loop_spans(lines: list[str]) -> list[tuple[int, int]]:
