@@ -29,8 +29,9 @@ class Target:
     """A kind of code, the options it was asked with, and the facts that passes and schedules rely on.
 
     Sizes are bytes. `vector_registers` counts registers of `vector_bits`; `masked_memory` says that a masked vector
-    access is about as cheap as a plain one; `native_*` say that arithmetic exists in that type (else it is legalised
-    to float32 with rounding after each operation). `max_threads` is the most threads of a GPU block (1 on a CPU).
+    access is about as cheap as a plain one; `fma_units` counts the FMAs of a whole vector that a core begins in a
+    cycle; `native_*` say that arithmetic exists in that type (else it is legalised to float32 with rounding after each
+    operation). `max_threads` is the most threads of a GPU block (1 on a CPU).
     `matrix` says that a warp multiplies tiles of matrices in one instruction.
     `channels_last` says that convolutions without a blocked implementation run with their channels innermost.
     """
@@ -43,6 +44,7 @@ class Target:
     vector_registers: int = 0
     masked_memory: bool = False
     fma: bool = False
+    fma_units: int = 1
     native_float16: bool = False
     native_bfloat16: bool = False
     index_bits: int = 64
@@ -185,6 +187,11 @@ _NEON = frozenset({"neon"})
 _ARMV82 = _NEON | {"fullfp16", "dotprod", "lse"}
 _ARMV84 = _ARMV82 | {"bf16", "i8mm", "sve"}
 
+_ONE_FMA = frozenset(
+    {"x86-64", "x86-64-v2", "x86-64-v4", "nehalem", "sandybridge", "icelake-client", "znver1", "znver4"}
+)
+"""CPUs with one FMA of the widest vector a cycle, or of which it is not known."""
+
 CPUS: dict[str, tuple[str, frozenset[str]]] = {
     "x86-64": ("x86_64", _BASE),
     "x86-64-v2": ("x86_64", _V2),
@@ -257,6 +264,7 @@ def _llvm_facts(options: dict[str, str]) -> dict[str, Any]:
         "vector_registers": 32 if wide or not x86 else 16,
         "masked_memory": bool({"avx512f", "avx2", "avx"} & features),
         "fma": "fma" in features or wide or not x86,
+        "fma_units": 1 if cpu in _ONE_FMA else 2,
         "native_float16": "avx512fp16" in features or "fullfp16" in features,
         "native_bfloat16": False,
         "cores": _number(options, "cores", 1),

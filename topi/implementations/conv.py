@@ -10,6 +10,7 @@ kernel positions; bias and the group's elementwise epilogue are applied to the t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,9 @@ from tensorir import te
 from tensorir.expr import Const, Expr, IterVar, const
 from tensorir.layout import Layout
 from tensorir.target import Target
-from tensorir.te import ComputeOp, Tensor
+from tensorir.te import ComputeOp, Tensor, input_tensors
 from topi.group import Group, physical_compute
-from topi.implementations.tiles import Tile, choose_tiles, fill, fma_rate, lanes, stream_seconds
+from topi.implementations.tiles import Tile, choose_tiles, fill, fma_rate, lanes, overlapped, stream_seconds
 from topi.op import Call, Implementation
 from topi.ops.conv import conv1d, conv2d, conv3d, conv_window
 from topi.schedules import schedule_group
@@ -284,6 +285,7 @@ def schedule_direct(group: Group, target: Target, tile: Tile) -> Schedule:
         outer_points[-2] = y_o
         inner_points = [y_i, x_i]
     s[output].reorder(n, ob_o, *outer_points, ob_i, *inner_points, lane)
+    tiles = [_size(loop.extent) or 1 for loop in s[output].loops[2 : 2 + len(outer_points)]]
     parallel = n
     for loop in (ob_o, *outer_points[:-1]):
         parallel = s[output].fuse(parallel, loop)
@@ -295,7 +297,31 @@ def schedule_direct(group: Group, target: Target, tile: Tile) -> Schedule:
     s[output].vectorize(lane)
     attach = parallel if len(outer_points) == 1 else x_o
     accumulate_in_registers(s, accumulator, output, attach, _size(output.shape[-1]) or 1, blocks_last=True)
+    turn = parallel % math.prod(tiles) if len(tiles) == 1 else parallel % math.prod(tiles[:-1]) * tiles[-1] + x_o
+    _fetch_next_panel(s, accumulator, tile.blocks, turn, math.prod(tiles), target)
     return s
+
+
+def _fetch_next_panel(s: Schedule, accumulator: Tensor, blocks: int, turn: Expr, turns: int, target: Target) -> None:
+    """Large weights come from memory once: in each of the `turns` tiles of points that use the panel of a block tile,
+    each step of the reduction asks for its share of the next panel, so that the memory is busy all the time and not
+    only while the first tile waits."""
+    operands = input_tensors(accumulator.op)
+    if len(operands) < 2:  # it adds up sums of chunks
+        return
+    weight = operands[1]
+    count, *taps, channels, lane = [_size(e) or 0 for e in weight.shape]
+    panel = blocks * math.prod(taps) * channels * lane
+    if len(weight.shape) < 5 or 4 * math.prod([count, *taps, channels, lane]) <= target.l2_bytes // 2:
+        return
+    reduction = s[accumulator].reduce_axis[: len(taps)]
+    step: Expr = const(0)
+    for axis, extent in zip(reduction, taps, strict=True):
+        step = step * extent + axis.var
+    share = -(-panel // (math.prod(taps) * turns * lane))
+    ahead = panel - step * (channels * lane) + (turn * math.prod(taps) + step) * (share * lane)
+    for n in range(share):
+        s[accumulator].prefetch(weight, reduction[-1], ahead + n * lane)
 
 
 def accumulate_in_registers(
@@ -340,7 +366,23 @@ def _direct_cost(call: Call, target: Target) -> float:
     weights = 4.0
     for e in _operand(call, 1):
         weights *= _size(e) or 1
-    return _work(call) / (fma_rate(target, spec.dtype) * 0.9 * waste) + stream_seconds(weights, target)
+    work = _work(call) * _valid(call) / (fma_rate(target, spec.dtype) * 0.85 * waste)
+    return overlapped(work, stream_seconds(weights, target))
+
+
+def _valid(call: Call) -> float:
+    """Share of the taps that lie in the input."""
+    window, share = call_window(call), 1.0
+    extents = _sizes(_operand(call, 0)[2:])
+    for axis, extent in enumerate(extents):
+        numbers = [_size(e) for e in (window.before[axis], window.kernel[axis], window.result[axis])]
+        if extent is None or None in numbers:
+            continue
+        before, taps, points = (n or 0 for n in numbers)
+        stride, dilation = window.strides[axis], window.dilations[axis]
+        places = (p * stride + t * dilation - before for p in range(points) for t in range(taps))
+        share *= sum(0 <= place < extent for place in places) / max(1, points * taps)
+    return share
 
 
 # --------------------------------------------------------------------------------------------------------- depthwise

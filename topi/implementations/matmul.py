@@ -201,7 +201,7 @@ def _configs(group: Group, target: Target) -> list[Tile]:
 
     def score(r: int) -> float:
         share = 1.0 if rows is None else fill(max(rows, 1), r)
-        return efficiency(Tile(1, r, blocks)) * share
+        return efficiency(Tile(1, r, blocks), target) * share
 
     order = sorted(range(1, top + 1), key=lambda r: (-score(r), -r))
     return [Tile(1, r, blocks) for r in order[:4]]

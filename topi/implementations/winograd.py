@@ -12,6 +12,7 @@ transform, bias and epilogue follow while the products are still near.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from schedule import Schedule, create_schedule
@@ -23,10 +24,24 @@ from tensorir.target import Target
 from tensorir.te import Tensor, input_tensors
 from topi.group import Group
 from topi.implementations.conv import accumulate_in_registers, call_window, split_stages
-from topi.implementations.tiles import Tile, choose_tiles, efficiency, fill, fma_rate, lanes, stream_seconds
+from topi.implementations.tiles import (
+    ALL_BYTES,
+    CORE_BYTES,
+    NEAR_BYTES,
+    block_fill,
+    choose_tiles,
+    efficiency,
+    fill,
+    fma_rate,
+    lanes,
+    overlapped,
+)
 from topi.op import Algorithm, Call, Implementation
 from topi.ops.conv import conv2d
 from topi.ops.winograd import conv2d_winograd, winograd_stages
+
+HAND_OFF = 2e-6
+"""Seconds until all cores have begun and ended a parallel loop."""
 
 
 def _size(e: Expr) -> int:
@@ -78,7 +93,7 @@ def _compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Ten
 
     result = winograd_stages(
         read_data, data.shape[2:4], product, data.shape[0], (data.shape[1],), (block,), weight.shape[0],
-        (weight.shape[-1],), padding, m,
+        (weight.shape[-1],), padding, m, _best(call, target)[0].group,
     )  # fmt: skip
     if bias is None:
         return result
@@ -91,18 +106,80 @@ def _tiles(call: Call) -> int:
     return -(-height // m) * -(-width // m)
 
 
-def _configs(group: Group, target: Target) -> list[Tile]:
+@dataclass(frozen=True, slots=True)
+class WinogradTile:
+    """How the work is cut. `group` Winograd tiles are transformed at once; the products of a register tile are
+    `columns` of them x `blocks` output blocks. Cores take groups of tiles, each with all of the weights; with `shared`
+    they take output blocks of the same group, each with its own weights."""
+
+    group: int
+    columns: int
+    blocks: int
+    shared: bool
+
+    def __repr__(self) -> str:
+        return f"{self.group}/1x{self.columns}x{self.blocks}{' shared' if self.shared else ''}"
+
+
+def _plan(
+    channels: int, out: int, tiles: int, m: int, target: Target, dtype: DType
+) -> list[tuple[float, WinogradTile]]:
+    """Ways to cut the work with the seconds each takes by the model, best first: products at the speed of a register
+    tile, transforms at a few multiply-adds an element, weights from beyond the second-level cache once for each group
+    and core that reads them, transformed data through the third-level cache where cores share it."""
+    b, n, cores = lanes(target, dtype), m + 2, max(1, target.cores)
+    out_blocks, rate = max(1, -(-out // b)), fma_rate(target, dtype)
+    room = max(target.l2_bytes, 1 << 19) * 0.9
+    large = 4.0 * n * n * channels * out > target.l2_bytes / 2
+    weights, data = 4.0 * n * n * channels * out, 4.0 * n * n * channels
+    found: dict[WinogradTile, float] = {}
+    for micro in choose_tiles(1, tiles, out_blocks, target, limit=24):
+        useful = (
+            efficiency(micro, target) * fill(channels, b) * fill(out, b) * block_fill(out_blocks, micro.blocks) * 0.85
+        )
+        for count in range(1, -(-tiles // micro.columns) + 1):
+            group = count * micro.columns
+            if count > 1 and data * group > room:
+                break
+            groups = -(-tiles // group)
+            products = n * n * group * channels * out / useful
+            moved = n * n * group * (10 * channels + 6 * out)
+            work = (products + moved) / (rate / cores)
+            near = weights / NEAR_BYTES
+            turns = -(-groups // cores)
+            stream = weights / CORE_BYTES * turns if large else 0.0
+            found[WinogradTile(group, micro.columns, micro.blocks, False)] = (
+                overlapped(turns * work, stream) + turns * near
+            )
+            shares = -(-out_blocks // micro.blocks)
+            part = -(-shares // cores) / shares
+            stream = weights / ALL_BYTES * (groups if weights > cores * target.l2_bytes / 2 else 1) if large else 0.0
+            work = (products * part + moved / cores) / (rate / cores)
+            exchange = data * tiles / cores / CORE_BYTES * 2.5 if cores > 1 else 0.0
+            found[WinogradTile(group, micro.columns, micro.blocks, True)] = (
+                overlapped(groups * work, stream) + groups * (near * part + HAND_OFF) + exchange
+            )
+    return [(seconds, tile) for tile, seconds in sorted(found.items(), key=lambda f: f[1])]
+
+
+def _best(call: Call, target: Target) -> list[WinogradTile]:
+    """The best ways to cut the work that have one size of group: the compute rounds the number of tiles up to it."""
+    spec = call.inputs[0]
+    assert spec is not None
+    channels, out = _shape(call, 0)[1], _size(call.outputs[0].shape[1])
+    plan = [tile for _, tile in _plan(channels, out, _tiles(call), call.attrs["m"], target, spec.dtype)]
+    return [tile for tile in plan if tile.group == plan[0].group][:3]
+
+
+def _configs(group: Group, target: Target) -> list[WinogradTile]:
     anchor = group.anchor
     assert anchor is not None
-    tiles = choose_tiles(1, _tiles(anchor.call), _size(group.outputs[0].shape[1]), target, limit=8)
-    n, channels = anchor.call.attrs["m"] + 2, _shape(anchor.call, 0)[1]
-    room = max(target.l2_bytes, 1 << 19) * 0.6
-    fitting = [t for t in tiles if n * n * channels * t.columns * 4 <= room]
-    return (fitting or tiles)[:3]
+    return _best(anchor.call, target)
 
 
-def schedule_winograd(group: Group, target: Target, tile: Tile) -> Schedule:
-    """Blocks of `tile.columns` Winograd tiles in parallel; `tile.blocks` output blocks at a time inside."""
+def schedule_winograd(group: Group, target: Target, tile: WinogradTile) -> Schedule:
+    """Groups of Winograd tiles; for each, the transformed input, then for `tile.blocks` output blocks at a time the
+    products, n * n small ones in registers, and their way back."""
     anchor = group.anchor
     assert anchor is not None
     m = anchor.call.attrs["m"]
@@ -122,55 +199,73 @@ def schedule_winograd(group: Group, target: Target, tile: Tile) -> Schedule:
     x_o, x_i = s[output].split(x, factor=m)
     s[output].reorder(image, y_o, x_o, block, y_i, x_i, lane)
     place = s[output].fuse(y_o, x_o)
-    p_o, p_i = s[output].split(place, factor=tile.columns)
+    p_o, p_i = s[output].split(place, factor=tile.group)
     b_o, b_i = s[output].split(block, factor=tile.blocks)
     s[output].reorder(image, p_o, b_o, b_i, p_i, y_i, x_i, lane)
-    parallel = s[output].fuse(image, p_o)
-    s[output].parallel(parallel)
-    for loop in (y_i, x_i):
-        s[output].unroll(loop)
+    groups = s[output].fuse(image, p_o)
+    s[output].parallel(b_o if tile.shared else groups)
+    s[output].unroll(x_i)
     s[output].vectorize(lane)
 
     s[back].compute_at(s[output], p_i)
-    _unroll_all(s, back)
-    s[back].set_scope("local")
+    _by_columns(s, back)
 
     s[products].compute_at(s[output], b_o)
     image, block, e, p, lane = list(s[products].op.axis)
-    s[products].reorder(image, e, p, block, lane)
-    for loop in (image, p, block):
+    p_o, p_i = s[products].split(p, factor=tile.columns)
+    s[products].reorder(image, e, p_o, p_i, block, lane)
+    for loop in (image, p_i, block):
         s[products].unroll(loop)
     s[products].vectorize(lane)
-    accumulate_in_registers(s, accumulator, products, e, lanes(target, products.dtype), blocks_last=True)
+    accumulate_in_registers(s, accumulator, products, p_o, lanes(target, products.dtype), blocks_last=True)
+    _fetch_next_panel(s, accumulator, tile, p_o, target)
 
-    s[transformed].compute_at(s[output], parallel)
+    s[transformed].compute_at(s[output], groups)
     image, e, channel, p, lane = list(s[transformed].op.axis)
-    s[transformed].reorder(image, channel, p, e, lane)
-    s[transformed].unroll(e)
+    row, column = s[transformed].split(e, factor=m + 2)
+    s[transformed].reorder(image, channel, p, row, column, lane)
+    s[transformed].unroll(column)
     s[transformed].vectorize(lane)
-    for t in (half, gathered):
-        s[t].compute_at(s[transformed], p)
-        _unroll_all(s, t)
-        s[t].set_scope("local")
+    if tile.shared:
+        s[transformed].parallel(s[transformed].fuse(image, channel))
+    s[half].compute_at(s[transformed], p)
+    s[gathered].compute_at(s[half], _by_columns(s, half))
+    s[gathered].set_scope("register")
+    for loop in list(s[gathered].op.axis)[:-1]:  # type: ignore[attr-defined]
+        s[gathered].unroll(loop)
+    s[gathered].vectorize(list(s[gathered].op.axis)[-1])  # type: ignore[attr-defined]
     return s
 
 
-def _unroll_all(s: Schedule, t: Tensor) -> None:
-    axes: list[Any] = list(s[t].op.axis)
-    for loop in axes[:-1]:
-        s[t].unroll(loop)
-    s[t].vectorize(axes[-1])
+def _fetch_next_panel(s: Schedule, accumulator: Tensor, tile: WinogradTile, turn: Any, target: Target) -> None:
+    """Large weights: while the register tiles of one product use its panel of weights, each asks for its share of the
+    next product's."""
+    weight = input_tensors(accumulator.op)[1]
+    out, products, outer, inner, lane = [_size(e) for e in weight.shape]
+    if 4 * out * products * outer * inner * lane <= target.l2_bytes // 2:
+        return
+    step = s[accumulator].reduce_axis[0]
+    turns = tile.group // tile.columns
+    share, panel = -(-inner // turns), outer * inner * lane
+    ahead = panel - step.var * (inner * lane) + (turn * outer + step.var) * (share * lane)
+    for block in range(tile.blocks):
+        for n in range(share):
+            s[accumulator].prefetch(weight, step, ahead + (block * products * panel + n * lane))
+
+
+def _by_columns(s: Schedule, t: Tensor) -> Any:
+    """A pass of a transform, axes (..., row, column, lane): a loop over columns, which is returned, each whole in
+    registers. All rows and columns at once would be more vectors than there are registers."""
+    *_, row, column, lane = list(s[t].op.axis)  # type: ignore[attr-defined]
+    s[t].reorder(column, row, lane)
+    s[t].unroll(row)
+    s[t].vectorize(lane)
+    return column
 
 
 def _seconds(channels: int, out: int, tiles: int, m: int, target: Target, dtype: DType) -> float:
-    """Products at the speed of a register tile, transforms at a few multiply-adds an element, weights streamed."""
-    b, n = lanes(target, dtype), m + 2
-    best = choose_tiles(1, tiles, max(1, -(-out // b)), target, limit=1)[0]
-    useful = efficiency(best) * fill(tiles, best.columns) * fill(channels, b) * fill(out, b) * 0.85
-    products = n * n * tiles * channels * out / useful
-    moved = n * n * tiles * (10 * channels + 6 * out)
-    weights = 4 * n * n * channels * out
-    return (products + moved) / fma_rate(target, dtype) + stream_seconds(weights, target)
+    """The model's seconds for the best way to cut the work."""
+    return _plan(channels, out, tiles, m, target, dtype)[0][0]
 
 
 def _cost(call: Call, target: Target) -> float:

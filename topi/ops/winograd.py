@@ -124,16 +124,19 @@ def winograd_stages(
     read_data: Callable[[Expr, Sequence[Expr], Expr, Expr, Sequence[Expr]], Expr], extent: Sequence[Expr],
     product: Callable[[Tensor, Expr, Expr, Expr, Sequence[Expr]], Expr], images: Expr, channels: Sequence[Expr],
     channel_lane: Sequence[Expr], out_channels: Expr, out_lane: Sequence[Expr], padding: Sequence[int], m: int,
+    group: int = 1,
 ) -> Tensor:  # fmt: skip
     """The stages of the convolution over any channel layout: `channels` (and `channel_lane`, if blocked) are the
-    input's channel extents, `out_channels` and `out_lane` the result's.
+    input's channel extents, `out_channels` and `out_lane` the result's. The number of tiles is rounded up to a multiple
+    of `group`; what is added lies behind the image and is read by nobody.
     Returns (N, out_channels, OH, OW, *out_lane)."""
     a, _, b = transforms(m)
     n = m + 2
     height = int(getattr(extent[0], "value", 0)) + padding[0] + padding[2] - 2
     width = int(getattr(extent[1], "value", 0)) + padding[1] + padding[3] - 2
     rows, columns = -(-height // m), -(-width // m)
-    tile_shape = (images, rows * columns, *channels, n, n, *channel_lane)
+    tiles = -(-rows * columns // group) * group
+    tile_shape = (images, tiles, *channels, n, n, *channel_lane)
 
     def gathered(i: Expr, p: Expr, c: Expr, r: Expr, k: Expr, *lane: Expr) -> Expr:
         y, x = (p // columns) * m - padding[0], (p % columns) * m - padding[1]
@@ -149,9 +152,9 @@ def winograd_stages(
     def transformed(i: Expr, e: Expr, c: Expr, p: Expr, *lane: Expr) -> Expr:
         return _rows(e % n, b, [half(i, p, c, e // n, const(k), *lane) for k in range(n)])
 
-    data = te.compute((images, n * n, *channels, rows * columns, *channel_lane), transformed, name="winograd_input")
+    data = te.compute((images, n * n, *channels, tiles, *channel_lane), transformed, name="winograd_input")
     products = te.compute(
-        (images, out_channels, n * n, rows * columns, *out_lane),
+        (images, out_channels, n * n, tiles, *out_lane),
         lambda i, o, e, p, *lane: product(data, i, o, e, (p, *lane)),
         name="winograd_product",
     )
@@ -159,7 +162,7 @@ def winograd_stages(
     def output_row(i: Expr, o: Expr, p: Expr, y: Expr, v: Expr, *lane: Expr) -> Expr:
         return _rows(y, a, [products(i, o, v + u * n, p, *lane) for u in range(n)])
 
-    back = te.compute((images, out_channels, rows * columns, m, n, *out_lane), output_row, name="winograd_output_rows")
+    back = te.compute((images, out_channels, tiles, m, n, *out_lane), output_row, name="winograd_output_rows")
 
     def result(i: Expr, o: Expr, y: Expr, x: Expr, *lane: Expr) -> Expr:
         p = (y // m) * columns + x // m
