@@ -32,6 +32,7 @@ from tensorir.te import (
 )
 from tensorir.visit import free_vars, substitute
 from topi.broadcast import same_extent
+from topi.chunks import LONGEST
 from topi.kinds import Kind, fusion_kind
 from topi.op import AttrValue, Call, Implementation, Op, TensorSpec
 from topi.registry import get_op
@@ -174,6 +175,10 @@ def choose_implementation(
         reason = candidate.applicable(call, target)
         if reason is None and candidate.accuracy == "bounded" and precision == "strict":
             reason = "precision=strict allows exact arithmetic only"
+        if reason is None and candidate.terms is not None and precision == "strict":
+            terms = candidate.terms(call)
+            if terms > LONGEST:
+                reason = f"it adds {terms} terms one after the other; precision=strict allows {LONGEST}"
         if reason is not None:
             reasons.append(f"{candidate.name}: {reason}")
             continue
@@ -273,9 +278,11 @@ def _stage_layout(shape: Sequence[Expr], result: TensorSpec) -> Layout:
     rank = len(shape)
     dims = tuple(d for d in result.layout.dims if d.axis < rank)
     split = {d.axis for d in dims if d.extent is not None}
-    if rank <= len(result.shape) and all(same_extent(shape[a], result.shape[a]) for a in split):
-        return Layout(rank, dims)
-    return Layout.plain(rank)
+    if not all(same_extent(shape[a], result.shape[a]) for a in split):
+        return Layout.plain(rank)
+    outer = sum(d.extent is None for d in dims)
+    more = tuple(d for d in Layout.plain(rank).dims if d.axis >= len(result.shape))  # the chunks of a long sum
+    return Layout(rank, (*dims[:outer], *more, *dims[outer:]))
 
 
 def lower_group(group: Group, target: Target, config: Any) -> Func:

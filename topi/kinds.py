@@ -4,7 +4,7 @@ elementwise   every operand is read exactly at the result's own point
 broadcast     operands are read at the point with some indices dropped or held at 0
 injective     one read of any place each point, no reduction: transpose, slice, concat, pad, gather
 reduction     one reduction over one operand (with elementwise stages around it)
-contraction   one sum over products of two operands
+contraction   one sum over products of two operands (a sum of chunks counts as one)
 composite     several reductions: softmax, normalisations
 opaque        host work
 """
@@ -17,6 +17,7 @@ from typing import Literal
 from tensorir.expr import Const, Expr, Load, Mul, Reduce, Var
 from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor, collect_operations
 from tensorir.visit import free_vars, walk_expr
+from topi.chunks import find_chunk
 
 Kind = Literal["elementwise", "broadcast", "injective", "reduction", "contraction", "composite", "opaque"]
 _ORDER: tuple[Kind, ...] = ("elementwise", "broadcast", "injective")
@@ -28,7 +29,7 @@ def fusion_kind(outputs: Sequence[Tensor]) -> Kind:
     if any(isinstance(op, ExternOp) for op in stages):
         return "opaque"
     computes = [op for op in stages if isinstance(op, ComputeOp)]
-    reductions = [op for op in computes if op.reduce_axes]
+    reductions = [op for op in computes if op.reduce_axes and find_chunk(op) is None]
     if len(reductions) > 1:
         return "composite"
     if reductions:

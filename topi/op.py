@@ -142,6 +142,7 @@ class Implementation:
                  taken
     cost         seconds by the analytical model
     accuracy     "exact" (same arithmetic as the op's compute up to re-association of sums) or "bounded"
+    terms        how many terms it adds one after the other: precision=strict refuses long sums in one pass
     """
 
     name: str
@@ -153,6 +154,7 @@ class Implementation:
     configs: Callable[..., Sequence[Any]]
     cost: Callable[[Call, Target], float]
     accuracy: Literal["exact", "bounded"] = "exact"
+    terms: Callable[[Call], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

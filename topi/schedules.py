@@ -29,6 +29,7 @@ from tensorir.target import Target
 from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor
 from tensorir.visit import children, free_vars, substitute, walk_expr
 from topi.broadcast import is_one, same_extent
+from topi.chunks import find_chunk
 from topi.schedules_gpu import schedule_gpu
 
 if TYPE_CHECKING:
@@ -143,10 +144,12 @@ def _read_once(s: Schedule, stage: Stage, consumers: Sequence[Stage]) -> bool:
 @dataclass(slots=True)
 class Host:
     """A stage with a nest of its own, and what is computed on its tiles: for each attached stage the host's axis that
-    each of its dimensions runs along, where there is one. Stages are named by their tensors."""
+    each of its dimensions runs along, where there is one. Stages are named by their tensors. `totals` has the attached
+    stage that adds up the chunks that another one makes, by the id of that one's tensor."""
 
     tensor: Tensor
     attached: list[tuple[Tensor, dict[int, int]]] = field(default_factory=list)
+    totals: dict[int, Tensor] = field(default_factory=dict)
 
     def shared(self, dims: dict[int, int] | None = None) -> set[int]:
         """The axes that run along a dimension of every attached stage (and of one with `dims`)."""
@@ -162,6 +165,14 @@ def _plan(s: Schedule, target: Target) -> list[Host]:
     for view in reversed(s.stages):
         stage = s.find_stage(view.tensor)
         if isinstance(stage.op, (PlaceholderOp, ExternOp)) or isinstance(stage.place, Inlined):
+            continue
+        total = None if stage.is_output else _find_total(s, stage, hosts, owner)
+        if total is not None:
+            host, dims = owner[id(total)]
+            dims = _dims_read(_body(s, total), stage, dims) or {}
+            owner[id(stage.key)] = host, dims
+            host.attached.append((stage.key, dims))
+            host.totals[id(stage.key)] = total
             continue
         found = None if stage.is_output else _attachable(s, stage, hosts, owner)
         if found is not None and not _starves(s, found[0], found[1], target):
@@ -181,6 +192,19 @@ def _plan(s: Schedule, target: Target) -> list[Host]:
     return list(hosts.values())
 
 
+def _find_total(
+    s: Schedule, stage: Stage, hosts: dict[int, Host], owner: dict[int, tuple[Host, dict[int, int]]]
+) -> Tensor | None:
+    """The attached stage that adds up the chunks of a long sum, if this stage makes them for it alone."""
+    consumers = s.analysis.consumers[id(stage)]
+    if len(consumers) != 1 or id(consumers[0].key) not in owner or id(consumers[0].key) in hosts:
+        return None
+    if not isinstance(consumers[0].op, ComputeOp):
+        return None
+    chunk = find_chunk(_body(s, consumers[0].key))
+    return consumers[0].key if chunk is not None and any(chunk is t for t in stage.outputs) else None
+
+
 def _attachable(
     s: Schedule, stage: Stage, hosts: dict[int, Host], owner: dict[int, tuple[Host, dict[int, int]]]
 ) -> tuple[Host, dict[int, int]] | None:
@@ -195,20 +219,29 @@ def _attachable(
         if host is not None and its_host is not host:
             return None
         host = its_host
-        op = _body(s, consumer.key)
-        axis_of = {id(a.var): n for n, a in enumerate(op.axes)}
-        for load in _loads(op):
-            if not any(load.buffer is t for t in stage.outputs):
-                continue
-            here = {
-                dim: its_dims[axis_of[id(index)]]
-                for dim, index in enumerate(load.indices)
-                if id(index) in axis_of and axis_of[id(index)] in its_dims
-            }
+        here = _dims_read(_body(s, consumer.key), stage, its_dims)
+        if here is not None:
             dims = here if dims is None else {d: a for d, a in dims.items() if here.get(d) == a}
     if host is None or dims is None or not host.shared(dims):
         return None
     return host, dims
+
+
+def _dims_read(op: ComputeOp, stage: Stage, axes: dict[int, int]) -> dict[int, int] | None:
+    """The dimensions of a stage that its reader `op` reads along axes of the host, given which axis each of its
+    dimensions runs along; None if it does not read it."""
+    axis_of = {id(a.var): n for n, a in enumerate(op.axes)}
+    dims: dict[int, int] | None = None
+    for load in _loads(op):
+        if not any(load.buffer is t for t in stage.outputs):
+            continue
+        here = {
+            dim: axes[axis_of[id(index)]]
+            for dim, index in enumerate(load.indices)
+            if id(index) in axis_of and axis_of[id(index)] in axes
+        }
+        dims = here if dims is None else {d: a for d, a in dims.items() if here.get(d) == a}
+    return dims
 
 
 def _starves(s: Schedule, host: Host, dims: dict[int, int], target: Target) -> bool:
@@ -422,17 +455,23 @@ def _schedule_tiles(s: Schedule, host: Host, target: Target) -> None:
         view.unroll(row_loop)
     outside = _make_parallel(s, host.tensor, outside, [op, *bodies])
     for (tensor, dims), body in zip(host.attached, bodies, strict=True):
-        s[tensor].compute_at(view, outside[-1])
-        _schedule_attached(s, tensor, body, Tile(dims, common, vector, None if rows is None else rows[0], lanes))
+        tile = Tile(dims, common, vector, None if rows is None else rows[0], lanes, id(tensor) in host.totals)
+        if tile.is_chunk:
+            total = s[host.totals[id(tensor)]]
+            s[tensor].compute_at(total, total.reduce_axis[-1].var)
+        else:
+            s[tensor].compute_at(view, outside[-1])
+        _schedule_attached(s, tensor, body, tile)
 
 
 def _rows_at_once(op: ComputeOp, host: Host, bodies: Sequence[ComputeOp], common: set[int]) -> tuple[int, int] | None:
     """The axis along which several rows are reduced side by side, and how many: a long sum waits for each addition, so
     one row alone leaves the core idle. None where no reduction is long or no axis divides."""
     long = False
-    for body, (_, dims) in zip(bodies, host.attached, strict=True):
+    for body, (tensor, dims) in zip(bodies, host.attached, strict=True):
         taps = _volume([a.extent for a in body.reduce_axes])
-        long |= bool(body.reduce_axes) and (taps is None or taps > UNROLLED_TAPS) and _is_single(body, dims, common)
+        is_single = _is_single(body, dims, common, id(tensor) in host.totals)
+        long |= bool(body.reduce_axes) and (taps is None or taps > UNROLLED_TAPS) and is_single
         if any(n not in dims.values() for n in common if not is_one(op.axes[n].extent)):
             return None
     if not long:
@@ -445,9 +484,9 @@ def _rows_at_once(op: ComputeOp, host: Host, bodies: Sequence[ComputeOp], common
     return None
 
 
-def _is_single(op: ComputeOp, dims: dict[int, int], common: set[int]) -> bool:
-    """True if a tile holds one element of the stage for each of the host's shared axes."""
-    return all(is_one(a.extent) or dims.get(n) in common for n, a in enumerate(op.axes))
+def _is_single(op: ComputeOp, dims: dict[int, int], common: set[int], is_chunk: bool) -> bool:
+    """True if a tile holds one element of the stage for each of the host's shared axes. Chunks are made one by one."""
+    return all(is_one(a.extent) or dims.get(n) in common or (is_chunk and n not in dims) for n, a in enumerate(op.axes))
 
 
 def _vectorize_rest(
@@ -484,13 +523,15 @@ def _lanes_fit(op: ComputeOp, dims: dict[int, int], axis: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What an attached stage needs to know: the host's axes along its dimensions, the axes that all attached stages
-    share, the one whose neighbours are lanes, the one whose rows are done side by side."""
+    share, the one whose neighbours are lanes, the one whose rows are done side by side, and whether it makes the chunks
+    of a long sum, each where it is added to the total."""
 
     dims: dict[int, int]
     common: set[int]
     vector: int | None
     rows: int | None
     lanes: int
+    is_chunk: bool = False
 
     def loop(self, spatial: Sequence[Var], axis: int | None) -> Var | None:
         """The stage's loop along an axis of the host."""
@@ -520,8 +561,8 @@ def _schedule_attached(s: Schedule, tensor: Tensor, op: ComputeOp, tile: Tile) -
     if reduced:
         view.decompose_reduction(reduced[0])
         taps = _volume([a.extent for a in op.reduce_axes])
-        if taps is not None and 0 < taps <= UNROLLED_TAPS:
+        if taps is not None and 0 < taps <= UNROLLED_TAPS and find_chunk(op) is None:
             for var in reduced:
                 view.unroll(var)
-    if _is_single(op, tile.dims, tile.common):
+    if _is_single(op, tile.dims, tile.common, tile.is_chunk):
         view.set_scope("register")

@@ -20,6 +20,7 @@ from tensorir.expr import Const, Expr, IterVar, const
 from tensorir.layout import Layout
 from tensorir.target import Target
 from tensorir.te import ComputeOp, Tensor, input_tensors
+from topi.chunks import LONGEST, Chunks, cut, find_chunk, sum_of_chunks
 from topi.group import Group, physical_compute
 from topi.implementations.tiles import Tile, choose_tiles, fill, fma_rate, lanes, overlapped, stream_seconds
 from topi.op import Call, Implementation
@@ -124,7 +125,9 @@ def _places(
     return places, te.logical_and(*conditions) if conditions else None
 
 
-def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _direct_compute(
+    call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None, *, in_chunks: bool = False
+) -> Tensor:
     window = call_window(call)
     plain = len(data.shape) == len(_operand(call, 0))
     spatial = len(window.kernel)
@@ -136,26 +139,37 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
     taps = [te.reduce_axis(k, f"k{'dhw'[3 - spatial + n]}") for n, k in enumerate(window.kernel)]
     inner = None if plain else te.reduce_axis(weight.shape[-2], "ici")
     lane = weight.shape[-1]
+    split: Chunks | None = None
+    if in_chunks:
+        steps = _terms(call) // (_size(_operand(call, 1)[1]) or 1) * (1 if inner is None else _size(inner.extent) or 1)
+        split = cut(_size(in_blocks) or 1, steps, "ic")
+        outer = split.within
 
     extents = data.shape[2 : 2 + spatial]
     pointwise = _is_pointwise(window) and spatial > 1
     points = (_product(window.result),) if pointwise else window.result
 
-    def element(n: Expr, o: Expr, *rest: Expr) -> Expr:
+    def terms(block: Expr, conditions: list[Expr], n: Expr, o: Expr, *rest: Expr) -> Expr:
         point, oi = list(rest[:-1]), rest[-1]
         if pointwise:
             point = _unflatten(point[0], window.result)
-        places, where = _places(window, point, taps, extents)
+        places, inside_data = _places(window, point, taps, extents)
+        conditions = [*conditions, *([] if inside_data is None else [inside_data])]
+        where = te.logical_and(*conditions) if conditions else None
         group = const(0) if groups == 1 else o // blocks_per_group
-        channel = group * in_blocks + outer.var
+        channel = group * in_blocks + block
         tap_vars = [t.var for t in taps]
         if inner is None:
-            product = data(n, channel, *places) * weight(o, outer.var, *tap_vars, oi)
+            product = data(n, channel, *places) * weight(o, block, *tap_vars, oi)
             return te.sum(product, axis=[outer, *taps], where=where)
-        value = data(n, channel, *places, inner.var) * weight(o, outer.var, *tap_vars, inner.var, oi)
+        value = data(n, channel, *places, inner.var) * weight(o, block, *tap_vars, inner.var, oi)
         return te.sum(value, axis=[outer, *taps, inner], where=where)
 
-    total = te.compute((data.shape[0], out_blocks, *points, lane), element, name="conv")
+    shape = (data.shape[0], out_blocks, *points, lane)
+    if split is None:
+        total = te.compute(shape, lambda *i: terms(outer.var, [], *i), name="conv")
+    else:
+        total = sum_of_chunks(shape, split, terms, "conv")
 
     def finish(n: Expr, o: Expr, *rest: Expr) -> Expr:
         point, oi = rest[:-1], rest[-1]
@@ -167,11 +181,23 @@ def _direct_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bi
     return te.compute((data.shape[0], out_blocks, *window.result, lane), finish, name="conv_result")
 
 
+def _chunked_compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return _direct_compute(call, target, data, weight, bias, in_chunks=True)
+
+
 def _product(extents: Sequence[Expr]) -> Expr:
     result: Expr = const(1)
     for e in extents:
         result = result * e
     return result
+
+
+def _terms(call: Call) -> int:
+    """Products that go into one element of the result."""
+    count = 1
+    for e in _operand(call, 1)[1:]:
+        count *= _size(e) or 1
+    return count
 
 
 def _flatten(point: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
@@ -329,14 +355,24 @@ def accumulate_in_registers(
 ) -> None:
     """The accumulator at loop `attach` of the output: reduction loops outside the register tile, which is unrolled
     with its lanes vectorised by `width`. With `blocks_last` axis 1 is unrolled innermost, so that one broadcast
-    element serves all blocks and is dead before the next one is loaded."""
+    element serves all blocks and is dead before the next one is loaded. An accumulator that adds up chunks has the sum
+    of each in a tile of its own."""
     s[accumulator].compute_at(s[output], attach)
+    _register_tile(s, accumulator, width, 1 if blocks_last else None)
+    chunk = find_chunk(accumulator.op) if isinstance(accumulator.op, ComputeOp) else None
+    if chunk is not None:
+        s[chunk].set_scope("register")
+        s[chunk].compute_at(s[accumulator], s[accumulator].op.reduce_axis[0])  # type: ignore[attr-defined]
+        _register_tile(s, chunk, width, 2 if blocks_last else None)
+
+
+def _register_tile(s: Schedule, accumulator: Tensor, width: int, last: int | None) -> None:
     axes = _loops(s, accumulator)
     reduction = list(s[accumulator].op.reduce_axis)  # type: ignore[attr-defined]
     lane = axes[-1]
     unrolled = axes[:-1]
-    if blocks_last:
-        unrolled = [axes[0], *axes[2:-1], axes[1]]
+    if last is not None:
+        unrolled = [*axes[:last], *axes[last + 1 : -1], axes[last]]
     if _size(accumulator.shape[-1]) != width:
         vector, lane = s[accumulator].split(lane, factor=width)
         unrolled.append(vector)
@@ -383,6 +419,14 @@ def _valid(call: Call) -> float:
         places = (p * stride + t * dilation - before for p in range(points) for t in range(taps))
         share *= sum(0 <= place < extent for place in places) / max(1, points * taps)
     return share
+
+
+def _chunked_applicable(call: Call, target: Target) -> str | None:
+    return _direct_applicable(call, target) or (None if _terms(call) > LONGEST else "the sums are short")
+
+
+def _chunked_cost(call: Call, target: Target) -> float:
+    return _direct_cost(call, target) * 1.02
 
 
 # --------------------------------------------------------------------------------------------------------- depthwise
@@ -478,7 +522,13 @@ for _op in (conv1d, conv2d):
     _op.implementation(
         Implementation(
             "direct", ("llvm",), _direct_applicable, _direct_layouts, _direct_compute, schedule_direct, _direct_configs,
-            _direct_cost,
+            _direct_cost, terms=_terms,
+        )
+    )  # fmt: skip
+    _op.implementation(
+        Implementation(
+            "direct_in_chunks", ("llvm",), _chunked_applicable, _direct_layouts, _chunked_compute, schedule_direct,
+            _direct_configs, _chunked_cost,
         )
     )  # fmt: skip
     _op.implementation(

@@ -8,6 +8,7 @@ kernel, panel by panel, before it is used.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from schedule import Schedule, create_schedule
@@ -15,8 +16,9 @@ from tensorir import te
 from tensorir.expr import Const, Expr, const, floordiv, floormod
 from tensorir.layout import Layout
 from tensorir.target import Target
-from tensorir.te import Tensor
+from tensorir.te import ComputeOp, Tensor
 from topi.broadcast import broadcast_index, read
+from topi.chunks import LONGEST, cut, find_chunk, sum_of_chunks
 from topi.group import Group
 from topi.implementations.conv import accumulate_in_registers, split_stages
 from topi.implementations.tiles import Tile, accumulator_limit, efficiency, fill, fma_rate, lanes, stream_seconds
@@ -130,22 +132,29 @@ def _run_time_layouts(call: Call, target: Target) -> tuple[tuple[Layout | None, 
     return tuple(wanted), results
 
 
-def _product(call: Call, a: Tensor, packed: Tensor, c: Tensor | None) -> Tensor:
+def _product(call: Call, a: Tensor, packed: Tensor, c: Tensor | None, in_chunks: bool) -> Tensor:
     """The packed product, cut back to N columns, with the op's own scaling and bias."""
     product = describe(call)
     assert isinstance(product, Product)
     panel = packed.shape[-1]
     lead = product.lead
-    k = te.reduce_axis(product.depth, "k")
+    depth = _size(product.depth)
+    assert depth is not None
+    chunks = cut(depth, 1, "k") if in_chunks else None
+    k = te.reduce_axis(product.depth, "k") if chunks is None else chunks.within
     right_lead = product.right_lead
 
-    def element(*i: Expr) -> Expr:
+    def terms(place: Expr, conditions: list[Expr], *i: Expr) -> Expr:
         batch, (m, block, lane) = i[: len(lead)], i[len(lead) :]
-        left = a(*broadcast_index(a.shape[:-2], batch), m, k.var)
-        return te.sum(left * packed(*broadcast_index(right_lead, batch), block, k.var, lane), axis=k)
+        left = a(*broadcast_index(a.shape[:-2], batch), m, place)
+        value = left * packed(*broadcast_index(right_lead, batch), block, place, lane)
+        return te.sum(value, axis=k, where=te.logical_and(*conditions) if conditions else None)
 
-    blocks = packed.shape[-3]
-    total = te.compute((*lead, product.rows, blocks, panel), element, name="product")
+    shape = (*lead, product.rows, packed.shape[-3], panel)
+    if chunks is None:
+        total = te.compute(shape, lambda *i: terms(k.var, [], *i), name="product")
+    else:
+        total = sum_of_chunks(shape, chunks, terms, "product")
     alpha, beta = call.attrs.get("alpha", 1.0), call.attrs.get("beta", 1.0)
 
     def finish(*i: Expr) -> Expr:
@@ -160,8 +169,10 @@ def _product(call: Call, a: Tensor, packed: Tensor, c: Tensor | None) -> Tensor:
     return te.compute(call.outputs[0].shape, finish, name=call.op.name)
 
 
-def _constant_compute(call: Call, target: Target, a: Tensor, packed: Tensor, c: Tensor | None = None) -> Tensor:
-    return _product(call, a, packed, c)
+def _constant_compute(
+    call: Call, target: Target, a: Tensor, packed: Tensor, c: Tensor | None = None, *, in_chunks: bool = False
+) -> Tensor:
+    return _product(call, a, packed, c, in_chunks)
 
 
 def pack_panels(b: Tensor, columns_first: bool, panel: int) -> Tensor:
@@ -180,10 +191,22 @@ def pack_panels(b: Tensor, columns_first: bool, panel: int) -> Tensor:
     return te.compute((*b.shape[:-2], blocks, depth, panel), element, name="packed")
 
 
-def _run_time_compute(call: Call, target: Target, a: Tensor, b: Tensor, c: Tensor | None = None) -> Tensor:
+def _run_time_compute(
+    call: Call, target: Target, a: Tensor, b: Tensor, c: Tensor | None = None, *, in_chunks: bool = False
+) -> Tensor:
     product = describe(call)
     assert isinstance(product, Product)
-    return _product(call, a, pack_panels(b, product.right_columns_first, _panel(call, target)), c)
+    return _product(call, a, pack_panels(b, product.right_columns_first, _panel(call, target)), c, in_chunks)
+
+
+def _terms(call: Call) -> int:
+    """Products that go into one element of the result."""
+    product = describe(call)
+    return _size(product.depth) or 1 if isinstance(product, Product) else 1
+
+
+def _is_short(call: Call, target: Target) -> str | None:
+    return None if _terms(call) > LONGEST else "the sums are short"
 
 
 def _configs(group: Group, target: Target) -> list[Tile]:
@@ -215,8 +238,10 @@ def schedule_packed(group: Group, target: Target, tile: Tile) -> Schedule:
         s[t].compute_inline()
     s[accumulator].set_scope("register")
     width = lanes(target, accumulator.dtype)
+    chunk = find_chunk(accumulator.op) if isinstance(accumulator.op, ComputeOp) else None
     for t in early:
-        _schedule_pack(s, t, width)
+        if t is not chunk:
+            _schedule_pack(s, t, width)
     axes: list[Any] = list(s[output].op.axis)
     lead, m, n = axes[:-2], axes[-2], axes[-1]
     panel = tile.blocks * width
@@ -271,19 +296,27 @@ def _run_time_cost(call: Call, target: Target) -> float:
 for _op in (matmul, dense, gemm):
     _op.implementation(
         Implementation(
-            "packed",
-            ("llvm",),
-            _constant_applicable,
-            _constant_layouts,
-            _constant_compute,
-            schedule_packed,
-            _configs,
-            _cost,
+            "packed", ("llvm",), _constant_applicable, _constant_layouts, _constant_compute, schedule_packed, _configs,
+            _cost, terms=_terms,
         )
-    )
+    )  # fmt: skip
     _op.implementation(
         Implementation(
             "packed_at_run_time", ("llvm",), _run_time_applicable, _run_time_layouts, _run_time_compute,
-            schedule_packed, _configs, _run_time_cost,
+            schedule_packed, _configs, _run_time_cost, terms=_terms,
+        )
+    )  # fmt: skip
+    _op.implementation(
+        Implementation(
+            "packed_in_chunks", ("llvm",), lambda c, t: _constant_applicable(c, t) or _is_short(c, t),
+            _constant_layouts, partial(_constant_compute, in_chunks=True), schedule_packed, _configs,
+            lambda c, t: _cost(c, t) * 1.02,
+        )
+    )  # fmt: skip
+    _op.implementation(
+        Implementation(
+            "packed_at_run_time_in_chunks", ("llvm",), lambda c, t: _run_time_applicable(c, t) or _is_short(c, t),
+            _run_time_layouts, partial(_run_time_compute, in_chunks=True), schedule_packed, _configs,
+            lambda c, t: _run_time_cost(c, t) * 1.02,
         )
     )  # fmt: skip

@@ -13,6 +13,7 @@ import numpy as np
 from tensorir import te
 from tensorir.expr import Const, Expr, const
 from tensorir.te import Tensor
+from topi.chunks import long_sum
 from topi.halves import rounded, wide
 from topi.op import Onnx, Op, OpError, attribute, op
 from topi.window import Window, inside, make_window
@@ -65,7 +66,7 @@ def _define(rank: int) -> Op:
         taps = [te.reduce_axis(k, f"r{'dhw'[3 - rank + n]}") for n, k in enumerate(window.kernel)]
         out_per_group = weight.shape[0] // groups
 
-        def element(n: Expr, o: Expr, *point: Expr) -> Expr:
+        def element(n: Expr, o: Expr, *point: Expr) -> tuple[Expr, Expr | None]:
             where: list[Expr] = []
             spatial: list[Expr] = []
             for axis, (p, tap) in enumerate(zip(point, taps, strict=True)):
@@ -76,9 +77,9 @@ def _define(rank: int) -> Op:
             source = wide(data(n, group * weight.shape[1] + channels.var, *spatial)) * wide(
                 weight(o, channels.var, *[t.var for t in taps])
             )
-            return te.sum(source, axis=[channels, *taps], where=te.logical_and(*where) if where else None)
+            return source, te.logical_and(*where) if where else None
 
-        result = te.compute((data.shape[0], weight.shape[0], *window.result), element, name=name)
+        result = long_sum((data.shape[0], weight.shape[0], *window.result), [channels, *taps], element, name)
         result = rounded(result, data.dtype)
         if bias is None:
             return result
@@ -86,7 +87,8 @@ def _define(rank: int) -> Op:
 
     compute.__doc__ = (
         f"Convolution over {rank} spatial axes: data (N, C, spatial...), weight (O, C/groups, kernel...), bias (O,). "
-        "`padding` is begins then ends. The sum runs over channels, then kernel positions; padded taps are left out."
+        "`padding` is begins then ends. The sum runs over channels, then kernel positions, in chunks if it is long; "
+        "padded taps are left out."
     )
     attrs = {
         "strides": attribute("strides", ()),

@@ -11,6 +11,7 @@ from tensorir import te
 from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, as_expr, const, floordiv, floormod
 from tensorir.te import Tensor
+from topi.chunks import long_sum
 from topi.halves import rounded, wide
 from topi.op import Onnx, Op, OpError, attribute, op
 
@@ -72,7 +73,7 @@ def _define(rank: int) -> Op:
         c = te.reduce_axis(in_group, "rc")
         taps = [te.reduce_axis(k, f"r{n}") for n, k in enumerate(weight.shape[2:])]
 
-        def element(n: Expr, o: Expr, *point: Expr) -> Expr:
+        def element(n: Expr, o: Expr, *point: Expr) -> tuple[Expr, Expr]:
             where: list[Expr] = []
             places: list[Expr] = []
             for axis, (v, tap) in enumerate(zip(point, taps, strict=True)):
@@ -86,10 +87,10 @@ def _define(rank: int) -> Op:
             inner = o if groups == 1 else floormod(o, out_group)
             channel = group * in_group + c.var
             value = wide(data(n, channel, *places)) * wide(weight(channel, inner, *[t.var for t in taps]))
-            return te.sum(value, axis=[c, *taps], where=te.logical_and(*where))
+            return value, te.logical_and(*where)
 
         shape = (data.shape[0], simplify(out_group * groups), *extents)
-        result = rounded(te.compute(shape, element, name=name), data.dtype)
+        result = rounded(long_sum(shape, [c, *taps], element, name), data.dtype)
         if bias is None:
             return result
         return te.compute(shape, lambda n, o, *v: result(n, o, *v) + bias(o), name=f"{name}_bias")

@@ -10,6 +10,7 @@ from tensorir import te
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
 from topi.broadcast import broadcast_shapes, is_one, same_extent
+from topi.chunks import long_sum
 from topi.halves import rounded, wide
 from topi.op import Onnx, OpError, attribute, op
 
@@ -71,9 +72,12 @@ def einsum(*tensors: Tensor, equation: str) -> Tensor:
             read = wide(t(*index))
             value = read if value is None else value * read
         assert value is not None
-        return te.sum(value, axis=summed) if summed else value
+        return value
 
-    return rounded(te.compute([extents[c] for c in result], element, name="einsum"), tensors[0].dtype)
+    shape = [extents[c] for c in result]
+    if not summed:
+        return rounded(te.compute(shape, element, name="einsum"), tensors[0].dtype)
+    return rounded(long_sum(shape, summed, lambda *i: (element(*i), None), "einsum"), tensors[0].dtype)
 
 
 @einsum.reference

@@ -13,6 +13,7 @@ from tensorir import te
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
 from topi.broadcast import broadcast_index, broadcast_shapes, read, same_extent
+from topi.chunks import long_sum
 from topi.halves import rounded, wide
 from topi.op import Onnx, OpError, attribute, op
 
@@ -39,15 +40,15 @@ def matmul(a: Tensor, b: Tensor, /) -> Tensor:
     shape = [*batch, *([] if row else [a.shape[-2]]), *([] if column else [b.shape[-1]])]
     k = te.reduce_axis(k_left, "k")
 
-    def element(*i: Expr) -> Expr:
+    def element(*i: Expr) -> tuple[Expr, None]:
         lead = i[: len(batch)]
         m = [] if row else [i[len(batch)]]
         n = [] if column else [i[-1]]
         left = a(*broadcast_index(a.shape[:-2], lead), *m, k.var)
         right = b(*broadcast_index(b.shape[:-2], lead), k.var, *n)
-        return te.sum(wide(left) * wide(right), axis=k)
+        return wide(left) * wide(right), None
 
-    return rounded(te.compute(shape, element, name="matmul"), a.dtype)
+    return rounded(long_sum(shape, [k], element, "matmul"), a.dtype)
 
 
 matmul.reference(np.matmul)
@@ -66,10 +67,11 @@ def dense(x: Tensor, weight: Tensor, bias: Tensor | None = None, /) -> Tensor:
     """x (..., K) times the transpose of weight (N, K), plus bias (N,)."""
     _need_equal("dense", x, weight, x.shape[-1], weight.shape[1])
     k = te.reduce_axis(x.shape[-1], "k")
-    result = te.compute(
+    result = long_sum(
         (*x.shape[:-1], weight.shape[0]),
-        lambda *i: te.sum(wide(x(*i[:-1], k.var)) * wide(weight(i[-1], k.var)), axis=k),
-        name="dense",
+        [k],
+        lambda *i: (wide(x(*i[:-1], k.var)) * wide(weight(i[-1], k.var)), None),
+        "dense",
     )
     result = rounded(result, x.dtype)
     if bias is None:
@@ -114,12 +116,12 @@ def gemm(
     _need_equal("gemm", a, b, k_left, k_right)
     k = te.reduce_axis(k_left, "k")
 
-    def element(i: Expr, j: Expr) -> Expr:
+    def element(i: Expr, j: Expr) -> tuple[Expr, None]:
         left = a(k.var, i) if trans_a else a(i, k.var)
         right = b(j, k.var) if trans_b else b(k.var, j)
-        return te.sum(wide(left) * wide(right), axis=k)
+        return wide(left) * wide(right), None
 
-    result = rounded(te.compute((m, n), element, name="gemm"), a.dtype)
+    result = rounded(long_sum((m, n), [k], element, "gemm"), a.dtype)
     if c is None and alpha == 1.0:
         return result
 

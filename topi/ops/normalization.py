@@ -12,6 +12,7 @@ from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, const, floordiv
 from tensorir.te import Tensor
 from topi.broadcast import read
+from topi.chunks import long_sum
 from topi.halves import wide
 from topi.op import Onnx, OpError, attribute, op
 from topi.ops.reduce import reduced
@@ -262,10 +263,11 @@ def group_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, groups: int, epsilo
     def moment(source: Callable[[Sequence[Expr], Expr, Expr], Expr], name: str) -> Tensor:
         axes = [te.reduce_axis(e, f"r{n}") for n, e in enumerate((size, *x.shape[2:]))]
         place = [a.var for a in axes[1:]]
-        total = te.compute(
+        total = long_sum(
             (x.shape[0], const(groups)),
-            lambda n, g: te.sum(source([n, g * size + axes[0].var, *place], n, g), axis=axes),
-            name=f"{name}_total",
+            axes,
+            lambda n, g: (source([n, g * size + axes[0].var, *place], n, g), None),
+            f"{name}_total",
         )
         number = simplify(count).astype(total.dtype)
         return te.compute(total.shape, lambda n, g: total(n, g) / number, name=name)

@@ -10,6 +10,7 @@ from tensorir import te
 from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, as_expr, const, maximum, minimum
 from tensorir.te import Tensor
+from topi.chunks import long_sum
 from topi.halves import rounded, wide
 from topi.op import Onnx, Op, OpError, attribute, op
 from topi.window import Window, inside, make_window
@@ -75,11 +76,11 @@ def _define(rank: int) -> tuple[Op, Op]:
         window = _window(avg_name, data, kernel, {**attrs, "ceil_mode": ceil_mode, "auto_pad": auto_pad})
         taps = _taps(window)
 
-        def total(n: Expr, c: Expr, *point: Expr) -> Expr:
+        def total(n: Expr, c: Expr, *point: Expr) -> tuple[Expr, Expr | None]:
             spatial, where = _places(window, data, point, taps)
-            return te.sum(wide(data(n, c, *spatial)), axis=taps, where=te.logical_and(*where) if where else None)
+            return wide(data(n, c, *spatial)), te.logical_and(*where) if where else None
 
-        summed = te.compute((*data.shape[:2], *window.result), total, name=f"{avg_name}_sum")
+        summed = long_sum((*data.shape[:2], *window.result), taps, total, f"{avg_name}_sum")
 
         def mean(*point: Expr) -> Expr:
             count: Expr = const(1)
@@ -100,11 +101,11 @@ def _define(rank: int) -> tuple[Op, Op]:
         def power(x: Expr) -> Expr:
             return x * x if p == 2 else te.abs(x) if p == 1 else te.power(te.abs(x), const(float(p), x.dtype))
 
-        def total(n: Expr, c: Expr, *point: Expr) -> Expr:
+        def total(n: Expr, c: Expr, *point: Expr) -> tuple[Expr, Expr | None]:
             spatial, where = _places(window, data, point, taps)
-            return te.sum(power(wide(data(n, c, *spatial))), axis=taps, where=te.logical_and(*where) if where else None)
+            return power(wide(data(n, c, *spatial))), te.logical_and(*where) if where else None
 
-        summed = te.compute((*data.shape[:2], *window.result), total, name=f"{lp_name}_sum")
+        summed = long_sum((*data.shape[:2], *window.result), taps, total, f"{lp_name}_sum")
 
         def root(*i: Expr) -> Expr:
             x = summed(*i)
@@ -264,10 +265,8 @@ for _pool in (max_pool3d, avg_pool3d):
 def global_avg_pool(data: Tensor, /) -> Tensor:
     """Mean over all spatial axes, kept with size 1."""
     taps = [te.reduce_axis(e, f"r{n}") for n, e in enumerate(data.shape[2:])]
-    total = te.compute(
-        data.shape[:2],
-        lambda n, c: te.sum(wide(data(n, c, *[t.var for t in taps])), axis=taps),
-        name="global_avg_pool_sum",
+    total = long_sum(
+        data.shape[:2], taps, lambda n, c: (wide(data(n, c, *[t.var for t in taps])), None), "global_avg_pool_sum"
     )
     count: Expr = const(1)
     for e in data.shape[2:]:
@@ -309,11 +308,11 @@ def global_lp_pool(data: Tensor, /, *, p: int = 2) -> Tensor:
     taps = [te.reduce_axis(e, f"r{n}") for n, e in enumerate(data.shape[2:])]
     ones = tuple(const(1) for _ in taps)
 
-    def element(n: Expr, c: Expr, *_: Expr) -> Expr:
+    def element(n: Expr, c: Expr, *_: Expr) -> tuple[Expr, None]:
         x = wide(data(n, c, *[t.var for t in taps]))
-        return te.sum(te.abs(x) if p == 1 else x * x, axis=taps)
+        return te.abs(x) if p == 1 else x * x, None
 
-    total = te.compute((*data.shape[:2], *ones), element, name="global_lp_pool_sum")
+    total = long_sum((*data.shape[:2], *ones), taps, element, "global_lp_pool_sum")
     root = total if p == 1 else te.compute(total.shape, lambda *i: te.sqrt(total(*i)), name="global_lp_pool")
     return rounded(root, data.dtype)
 

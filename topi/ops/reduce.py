@@ -12,6 +12,7 @@ from tensorir import te
 from tensorir.arith import simplify
 from tensorir.expr import Expr, const
 from tensorir.te import Tensor
+from topi.chunks import long_sum
 from topi.halves import rounded, wide
 from topi.op import Onnx, Op, Source, attribute, input_value, op
 from topi.ops.shape import normalize_axes, normalize_axis
@@ -88,10 +89,15 @@ def reduced(
                 place.append(next(rest))
         value: Expr = x(*place)
         value = wide(value) if reduce in (te.sum, te.prod) else value
-        value = before(value) if before is not None else value
-        return reduce(value, axis=list(loops.values())) if loops else value
+        return before(value) if before is not None else value
 
-    total = te.compute(shape, element, name=name if after is None else f"{name}_total")
+    label = name if after is None else f"{name}_total"
+    if not loops:
+        total = te.compute(shape, element, name=label)
+    elif reduce is te.sum:
+        total = long_sum(shape, list(loops.values()), lambda *i: (element(*i), None), label)
+    else:
+        total = te.compute(shape, lambda *i: reduce(element(*i), axis=list(loops.values())), name=label)
     if after is None:
         return total
     count: Expr = const(1)

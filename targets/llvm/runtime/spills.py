@@ -33,7 +33,7 @@ def vector_spills(assembly: str, *, loops: Literal["innermost", "any"] = "innerm
     lines = assembly.splitlines()
     spans = _loop_spans(lines)
     if loops == "innermost":
-        spans = [span for span in spans if not any(_contains(span, other) for other in spans)]
+        spans = [span for span in spans if not any(_holds(span, other) for other in spans)]
     in_loop: set[int] = set()
     for first, last in spans:
         in_loop.update(range(first, last + 1))
@@ -71,5 +71,6 @@ def _loop_spans(lines: list[str]) -> list[tuple[int, int]]:
     return list(ends.items())
 
 
-def _contains(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
-    return outer != inner and outer[0] <= inner[0] and inner[1] <= outer[1]
+def _holds(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    """True if the head of one loop lies in another: its end may lie behind, where a guard jumps back first."""
+    return outer[0] < inner[0] <= outer[1]

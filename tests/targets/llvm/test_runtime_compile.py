@@ -238,6 +238,25 @@ def test_spills_outside_the_innermost_loop_are_told_apart() -> None:
     assert vector_spills(assembly, loops="any") == 2
 
 
+def test_a_loop_whose_guard_jumps_back_around_an_inner_loop_is_no_innermost_one() -> None:
+    """LLVM puts the rest of the outer loop, which adds a finished tile to its total, in front of its head."""
+    assembly = "\n".join(
+        [
+            "kernel:",
+            ".LBB0_8:",
+            "\tvaddps\t128(%rsp), %zmm1, %zmm2",
+            ".LBB0_5:",
+            "\tjge\t.LBB0_8",
+            ".LBB0_6:",
+            "\tvfmadd231ps\t(%rdi), %zmm1, %zmm2",
+            "\tjne\t.LBB0_6",
+            "\tjmp\t.LBB0_5",
+        ]
+    )
+    assert vector_spills(assembly) == 0
+    assert vector_spills(assembly, loops="any") == 1
+
+
 def test_rbp_is_no_stack_slot_where_it_is_an_ordinary_register() -> None:
     assembly = "\n".join(["kernel:", ".LBB0_1:", "\tvmovups\t(%rbp,%rax), %zmm1", "\tjne\t.LBB0_1"])
     assert vector_spills(assembly) == 0
