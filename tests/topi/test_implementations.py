@@ -93,3 +93,20 @@ def test_tiles_of_a_core_with_two_fmas_save_loads() -> None:
     assert efficiency(Tile(1, 6, 4), two) > 1.2 * efficiency(Tile(1, 28, 1), two)
     assert efficiency(Tile(1, 6, 4), one) < 1.1 * efficiency(Tile(1, 28, 1), one)
     assert all(32 % t.blocks == 0 for t in choose_tiles(7, 7, 32, two))
+
+
+@pytest.mark.parametrize("rows, depth, columns", [(29, 64, 96), (40, 24, 130), (128, 16, 64), (3, 32, 70)])
+def test_a_large_right_operand_is_asked_for_ahead(rows: int, depth: int, columns: int) -> None:
+    random = np.random.default_rng(0)
+    a = random.standard_normal((rows, depth)).astype(np.float32)
+    right = random.standard_normal((depth, columns)).astype(np.float32)
+    b = GraphBuilder()
+    [y] = b.add("matmul", [b.input("a", a.shape, "float32"), b.constant(right, "b")])
+    graph = b.finish([y])
+    results = []
+    for target in (SMALL_CACHES, "llvm -cores=2"):
+        out = np.full((rows, columns), np.nan, np.float32)
+        nt.compile(graph, target=target).run({"a": a}, [out])
+        np.testing.assert_allclose(out, a.astype("f8") @ right.astype("f8"), rtol=0, atol=2e-5)
+        results.append(out.tobytes())
+    assert results[0] == results[1]

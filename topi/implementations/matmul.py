@@ -16,7 +16,7 @@ from tensorir import te
 from tensorir.expr import Const, Expr, const, floordiv, floormod
 from tensorir.layout import Layout
 from tensorir.target import Target
-from tensorir.te import ComputeOp, Tensor
+from tensorir.te import ComputeOp, Tensor, input_tensors
 from topi.broadcast import broadcast_index, read
 from topi.chunks import LONGEST, cut, find_chunk, sum_of_chunks
 from topi.group import Group
@@ -69,10 +69,21 @@ def _panel(call: Call, target: Target) -> int:
     width = lanes(target, spec.dtype)
     rows, columns = _size(product.rows), _size(product.columns)
     vectors = 1 if columns is None else max(1, -(-columns // width))
-    wanted = 8 if rows is not None and rows <= 2 else 4 if rows is not None and rows <= 6 else 2
+    few = rows is not None and rows <= 6
+    wanted = 8 if rows is not None and rows <= 2 else 4 if few or target.fma_units > 1 else 2
     wanted = min(wanted, vectors, max(1, target.vector_registers // 3))
-    best = max(range(1, wanted + 1), key=lambda v: (round(fill(vectors, v), 2) * min(1.0, v / wanted + 0.5), v))
+    if target.fma_units > 1 and not few:
+        best = max(range(1, wanted + 1), key=lambda v: (_panel_score(vectors, v, rows, target), v))
+    else:
+        best = max(range(1, wanted + 1), key=lambda v: (round(fill(vectors, v), 2) * min(1.0, v / wanted + 0.5), v))
     return best * width
+
+
+def _panel_score(vectors: int, panel: int, rows: int | None, target: Target) -> float:
+    """Share of the peak with panels of so many vectors and as many rows as fit the registers."""
+    most = max(1, accumulator_limit(target, panel) // panel)
+    tile = Tile(1, most if rows is None else min(most, rows), panel)
+    return efficiency(tile, target) * fill(vectors, panel)
 
 
 def _reason(call: Call, target: Target) -> str | None:
@@ -260,7 +271,33 @@ def schedule_packed(group: Group, target: Target, tile: Tile) -> Schedule:
     s[output].unroll(n_v)
     s[output].vectorize(lane)
     accumulate_in_registers(s, accumulator, output, parallel, width)
+    _fetch_next_panel(s, accumulator, tile, parallel, target)
     return s
+
+
+def _fetch_next_panel(s: Schedule, accumulator: Tensor, tile: Tile, parallel: Any, target: Target) -> None:
+    """A large right operand: while the tiles of rows use one panel, each step of the sum asks for its share of the next
+    panel (as convolutions do)."""
+    operands = input_tensors(accumulator.op)
+    if len(operands) < 2:  # it adds up sums of chunks
+        return
+    packed = operands[1]
+    panels, depth, width = [_size(e) or 0 for e in packed.shape[-3:]]
+    rows = _size(accumulator.shape[-3])
+    if rows is None or len(packed.shape) > 3 or 4 * panels * depth * width <= target.l2_bytes // 2:
+        return
+    turns = -(-rows // tile.columns)
+    steps = next((n for n in (16, 8, 4) if depth % n == 0), 1)
+    if turns < 4 or steps == 1:
+        return
+    vector = lanes(target, accumulator.dtype)
+    [k] = s[accumulator].reduce_axis
+    outer, _ = s[accumulator].split(k, factor=steps)
+    share = -(-steps * width // (vector * turns))
+    done = (parallel % turns) * (depth // steps) + outer
+    ahead = depth * width - outer * (steps * width) + done * (share * vector)
+    for n in range(share):
+        s[accumulator].prefetch(packed, outer, ahead + n * vector)
 
 
 def _schedule_pack(s: Schedule, t: Tensor, width: int) -> None:
