@@ -44,7 +44,8 @@ def as_dim(value: Any) -> Expr:
     """A dimension given as an int, a symbol name, an expression or its text."""
     if isinstance(value, str):
         return parse(value)
-    return canonical(expr.as_expr(int(value) if hasattr(value, "__index__") else value))
+    whole = hasattr(value, "__index__") and not isinstance(value, expr.Operators)
+    return canonical(expr.as_expr(int(value) if whole else value))
 
 
 def as_dims(values: Iterable[Any]) -> tuple[Expr, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from schedule.state import Inlined, Stage, State
-from tensorir.expr import Expr, Load, Mul, Reduce, Var
+from tensorir.expr import Expr, Load, Mul, Reduce, Var, const, if_then_else
 from tensorir.te import ComputeOp, ExternOp, Operation, ScanOp, Tensor
 from tensorir.visit import rewrite_expr, substitute, walk_expr
 
@@ -116,3 +116,8 @@ def _inline(load: Load, inlined: dict[int, tuple[Stage, Body]]) -> Expr:
     assert isinstance(body.op, ComputeOp) and isinstance(load.buffer, Tensor)
     mapping: dict[Var, Expr] = {a.var: i for a, i in zip(body.op.axes, load.indices, strict=True)}
     return substitute(body.op.bodies[load.buffer.index], mapping)
+
+
+def both(first: Expr, second: Expr) -> Expr:
+    """Whether both hold, where the second may read memory that is there only if the first holds."""
+    return if_then_else(first, second, const(False))

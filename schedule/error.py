@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensorir.errors import UserError
+from tensorir.errors import ProgramError
 from tensorir.expr import Var
 from tensorir.printer import print_func
 from tensorir.stmt import For, Func
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from schedule.state import Call
 
 
-class ScheduleError(UserError):
+class ScheduleError(ProgramError):
     """A primitive that cannot be applied: the program stays as it was before the call."""
 
 

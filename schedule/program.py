@@ -89,7 +89,13 @@ class Builder:
         """The first steps of a scan and the loop over the others, in which its stages stand."""
         (loop,) = placed.nest.loops
         children = analysis.attached(placed, loop.var)
-        made_from = (placed, *placed.stage.buffers, *(s for c in children for s in (c, self._nest(analysis, c))))
+        firsts_in = [_stored(analysis.state, t) for t in op.init]
+        made_from = (
+            placed,
+            *placed.stage.buffers,
+            *firsts_in,
+            *(s for c in children for s in (c, self._nest(analysis, c))),
+        )
         key = tuple(id(m) for m in made_from)
         if key not in self._nests:
             body = seq(*[self._nest(analysis, c) for c in children])

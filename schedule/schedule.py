@@ -40,10 +40,13 @@ from tensorir.te import (
     Tensor,
     ThreadAxis,
     collect_operations,
+    foreign_vars,
     input_tensors,
     output_tensors,
     require_steps_in_scans,
+    require_values,
     scan_stages,
+    shape_vars,
 )
 
 Reference = Tensor | Operation | str
@@ -213,12 +216,15 @@ class Schedule:
         inputs = [t for t in tensors if isinstance(self.find_stage(t).op, PlaceholderOp)]
         outputs = [t for t in tensors if any(t is o for o in self._given)]
         self._check_args(tensors, inputs, outputs)
+        require_values([s.op for s in self._state.stages if foreign_vars(s.op)], (*dims, *shape_vars(tensors)))
         return self._builder.func(self._analysis, (*inputs, *outputs), dims, name, len(outputs))
 
     def _own_tensor(self, tensor: Any) -> Tensor:
         """The tensor of the schedule that stands for an argument; it differs when an operation was scheduled."""
         if not isinstance(tensor, Tensor):
-            raise ScheduleError(f"an argument is a tensor or a te.var, not {type(tensor).__name__}")
+            raise ScheduleError(
+                f"an argument is a tensor or a te.var, not {type(tensor).__name__}", help="pass them as [A, B, C]"
+            )
         return next(t for t in self.find_stage(tensor).outputs if t is tensor or t.index == tensor.index)
 
     def _check_args(self, tensors: list[Any], inputs: list[Any], outputs: list[Any]) -> None:
@@ -447,7 +453,10 @@ def _output_tensors(outputs: Any) -> tuple[Tensor, ...]:
     for item in items:
         if isinstance(item, Operation):
             if isinstance(item, (ExternOp, PlaceholderOp)):
-                raise ScheduleError(f"create_schedule(): pass the tensor of {item.name}, not its operation")
+                raise ScheduleError(
+                    f"create_schedule(): {item.name} is an operation, not a tensor",
+                    help="pass what te.compute returned",
+                )
             found: tuple[Tensor, ...] = output_tensors(item, ())
         elif isinstance(item, Tensor):
             found = (item,)
@@ -457,7 +466,10 @@ def _output_tensors(outputs: Any) -> tuple[Tensor, ...]:
             )
         for tensor in found:
             if isinstance(tensor.op, PlaceholderOp):
-                raise ScheduleError(f"create_schedule(): {tensor.name} is an input; there is nothing to compute")
+                raise ScheduleError(
+                    f"create_schedule(): {tensor.name} is an input; there is nothing to compute",
+                    help="pass what te.compute returned",
+                )
             result.append(tensor)
     return tuple(result)
 

@@ -214,6 +214,14 @@ class State:
                 return stage
         return None
 
+    def first_place(self, stage: Stage) -> Place:
+        """Where a new stage beside `stage` is computed at first: at the loop over the steps of a scan if the stage is
+        computed there, else at root."""
+        at = stage.place
+        if self.scans and isinstance(at, AtLoop) and isinstance(self.stage_of(at.target).op, ScanOp):
+            return at
+        return ROOT
+
     def is_state(self, tensor: Buffer) -> bool:
         """Whether a tensor stands for the earlier steps of a scan."""
         if not self.scans:

@@ -41,8 +41,9 @@ class Buffer:
             indices = tuple(indices[0])
         if len(indices) != len(self.shape):
             raise ExpressionError(
-                f"{self.name} has {len(self.shape)} dimensions but is read with {len(indices)} indices",
-                help=f"its shape is ({', '.join(repr(s) for s in self.shape)})",
+                f"{self.name} has {count(len(self.shape), 'dimension')} but is read with"
+                f" {count(len(indices), 'index')}",
+                help=f"its shape is ({', '.join(repr(s) for s in self.shape)}): write {self.element()}",
             )
         exprs = tuple(as_expr(i) for i in indices)
         for axis, index in enumerate(exprs):
@@ -52,6 +53,26 @@ class Buffer:
                     help="cast it to an integer first, with .astype('int64')",
                 )
         return load(self, exprs)
+
+    def element(self) -> str:
+        """How an element is written, as in messages."""
+        return f"{self.name}[{self.index_names()}]"
+
+    def index_names(self) -> str:
+        """Names of indices for all dimensions, as in messages."""
+        return ", ".join("ijklmn"[axis : axis + 1] or f"i{axis}" for axis in range(len(self.shape)))
+
+    def __setitem__(self, indices: Any, value: Any) -> None:
+        raise ExpressionError(
+            f"the elements of {self.name} cannot be assigned",
+            help=f"a tensor is declared once, whole: te.compute(shape, lambda {self.index_names()}: value)",
+        )
+
+
+def count(number: int, what: str) -> str:
+    """A number and what it counts, as in messages."""
+    several = {"index": "indices", "axis": "axes"}.get(what, f"{what}s")
+    return f"{number} {what if number == 1 else several}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -103,10 +124,22 @@ def full_region(buffer: Buffer) -> Region:
 
 def as_shape(shape: Any) -> tuple[Expr, ...]:
     """A shape given as an int, an expression or a sequence of them."""
+    if shape is None or isinstance(shape, str):
+        raise ExpressionError(
+            f"a shape is a tuple of integers and te.var symbols, not {shape!r}", help="write it as (8, 6) or (n, 6)"
+        )
     if not isinstance(shape, (tuple, list)) and not (isinstance(shape, Sequence)):
         shape = (shape,)
     result = tuple(as_expr(s) for s in shape)
     for axis, extent in enumerate(result):
         if not extent.dtype.is_integer:
-            raise ExpressionError(f"dimension {axis} of a shape is {extent.dtype}, not an integer")
+            raise ExpressionError(
+                f"dimension {axis} of a shape is {extent!r} of type {extent.dtype}, not an integer",
+                help="a shape is a tuple of integers and te.var symbols",
+            )
+        if isinstance(extent, Const) and extent.value < 0:
+            raise ExpressionError(
+                f"dimension {axis} of a shape is {extent.value}",
+                help="a size is 0 or more; an unknown size is te.var('n')",
+            )
     return result

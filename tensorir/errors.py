@@ -6,6 +6,10 @@ which asks for a report.
 
 from __future__ import annotations
 
+import linecache
+
+from tensorir.origin import user_line
+
 
 class NestorError(Exception):
     """Root of every error that Nestor raises on purpose."""
@@ -22,17 +26,30 @@ class UserError(NestorError):
         self.message = message
         self.notes = notes
         self.help = help
-        lines = [message, *notes]
+        lines = [message, *self._place(), *notes]
         if help is not None:
             lines.append(f"help: {help}")
         super().__init__("\n".join(lines))
 
+    def _place(self) -> tuple[str, ...]:
+        """Lines that say where the mistake stands, for the mistakes of programs."""
+        return ()
 
-class ExpressionError(UserError, TypeError):
+
+class ProgramError(UserError):
+    """A mistake in a program that the user writes in Python: the message shows the user's own line."""
+
+    def _place(self) -> tuple[str, ...]:
+        place = user_line()
+        text = "" if place is None else linecache.getline(*place).strip()
+        return (f"  at {place[0]}:{place[1]}: {text}",) if place is not None and text else ()
+
+
+class ExpressionError(ProgramError, TypeError):
     """An expression that cannot be built: wrong dtype, truth value of a symbolic comparison, bad index."""
 
 
-class ComputeError(UserError):
+class ComputeError(ProgramError):
     """A compute declaration that has no meaning: wrong shape, reduction not outermost, read out of bounds."""
 
 

@@ -120,10 +120,64 @@ class Operators:
     def __bool__(self) -> bool:
         raise ExpressionError(
             f"the truth value of the expression {self!r} is not known while the program is being built",
-            help="use te.select(condition, a, b), te.all(...) or te.any(...) instead of `if`, `and`, `or`",
+            help="use te.select(condition, a, b) for `if`, te.all(a, b) for `and` and a < x < b, te.any(a, b) for `or`,"
+            " te.logical_not(a) for `not`, te.maximum and te.minimum for max and min",
         )
 
     __hash__ = object.__hash__  # by identity, without a Python call: nodes are dictionary keys everywhere
+
+    def __abs__(self) -> Expr:
+        return absolute(self)
+
+    def __pow__(self, other: Any) -> Expr:
+        return power(self, other)
+
+    def __rpow__(self, other: Any) -> Expr:
+        return power(other, self)
+
+    def __round__(self, digits: int | None = None) -> Expr:
+        if digits is not None:
+            raise ExpressionError("round: an expression is rounded to whole numbers only", help="leave the digits out")
+        return rounded(self)
+
+    def __float__(self) -> float:
+        raise self._no_number("float", 'te.cast(x, "float32") converts it; te.exp, te.sqrt, ... take it as it is')
+
+    def __int__(self) -> int:
+        raise self._no_number("int", 'te.cast(x, "int32") converts it')
+
+    def __index__(self) -> int:
+        raise self._no_number(
+            "index",
+            "only tensors are indexed by expressions: pass the values of a list or an array in a te.placeholder; in"
+            " place of range(n) use te.reduce_axis(n)",
+        )
+
+    def _no_number(self, wanted: str, help: str) -> ExpressionError:
+        as_expr(self)
+        what = "a whole number" if wanted != "float" else "a number"
+        return ExpressionError(
+            f"Python wants {what} here, but the value of the expression {self!r} is not known while the program is"
+            " being built",
+            help=help,
+        )
+
+    def __iter__(self) -> Any:
+        raise ExpressionError(
+            f"the expression {self!r} is one value and cannot be iterated over or unpacked",
+            help="a sum over an axis is te.sum(value, axis=k) with k = te.reduce_axis(extent)",
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **_: Any) -> Expr:
+        """numpy's operators on a numpy scalar and an expression; its functions are refused."""
+        operator = _UFUNCS.get(ufunc.__name__) if method == "__call__" else None
+        if operator is None:
+            raise ExpressionError(
+                f"numpy.{ufunc.__name__} computes numbers, and the value of {self!r} is not known while the program is"
+                " being built",
+                help=f"use te.{ufunc.__name__}" if ufunc.__name__ in _TE_NAMES else "use the functions of te",
+            )
+        return operator(*inputs)  # type: ignore[no-any-return]
 
     def astype(self, dtype: DType | str) -> Expr:
         """This value converted to `dtype` by the cast rules of the semantics page."""
@@ -486,7 +540,27 @@ def as_expr(value: Any, dtype: DType | None = None) -> Expr:
     scalar_element = getattr(value, "scalar_element", None)
     if scalar_element is not None:
         return scalar_element()
-    raise ExpressionError(f"{value!r} of type {type(value).__name__} cannot stand in an expression")
+    shown = f"an array of shape {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+    raise ExpressionError(
+        f"{shown} of type {type(value).__name__} cannot stand in an expression",
+        help=_INSTEAD.get(type(value).__name__, "use numbers, axes, elements of tensors, and what te makes of them"),
+    )
+
+
+_INSTEAD = {
+    "NoneType": "does the function return its value on every path?",
+    "str": "write the Python variable that holds the axis or the tensor, without quotes",
+    "slice": "a read takes one element: give an index for each dimension",
+    "ellipsis": "a read takes one element: give an index for each dimension",
+    "ndarray": "declare it with te.placeholder(shape, dtype) and pass the array when the kernel is called",
+    "function": "call the function",
+}
+
+
+_TE_NAMES = frozenset((
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor",
+    "ceil", "trunc", "isnan", "isinf",
+))  # fmt: skip
 
 
 def _is_literal(value: Any) -> bool:
@@ -661,6 +735,26 @@ def neg(a: Any) -> Expr:
     return sub(const(0, x.dtype.element), x)
 
 
+def absolute(a: Any) -> Expr:
+    """abs(a)."""
+    x = as_expr(a)
+    return x if x.dtype.kind in ("uint", "bool") else Call("abs", (x,), x.dtype)
+
+
+def power(a: Any, b: Any) -> Expr:
+    """a ** b."""
+    x, y = match_types(a, b, "pow")
+    if x.dtype.is_bool:
+        raise ExpressionError("pow: not defined on bool", help="cast to a number first, with .astype('int32')")
+    return Call("pow", (x, y), x.dtype)
+
+
+def rounded(a: Any) -> Expr:
+    """round(a), half to even."""
+    x = as_expr(a)
+    return Call("round", (x,), x.dtype) if x.dtype.is_float else x
+
+
 def _bitwise(cls: type, logical: type, a: Any, b: Any, op: str) -> Expr:
     x, y = match_types(a, b, op)
     if x.dtype.is_bool:
@@ -668,7 +762,9 @@ def _bitwise(cls: type, logical: type, a: Any, b: Any, op: str) -> Expr:
             return NE(x, y, dtypes.bool_.with_lanes(x.dtype.lanes))
         return logical(x, y, x.dtype)
     if not x.dtype.is_integer:
-        raise ExpressionError(f"{op}: needs integers or bools, not {x.dtype}")
+        raise ExpressionError(
+            f"{op}: needs integers or bools, not {x.dtype}", help="cast to an integer first, with .astype('int32')"
+        )
     return cls(x, y, x.dtype)
 
 
@@ -693,14 +789,18 @@ def bitwise_not(a: Any) -> Expr:
     if x.dtype.is_bool:
         return logical_not(x)
     if not x.dtype.is_integer:
-        raise ExpressionError(f"invert: needs an integer or bool, not {x.dtype}")
+        raise ExpressionError(
+            f"invert: needs an integer or bool, not {x.dtype}", help="cast to an integer first, with .astype('int32')"
+        )
     return bitwise_xor(x, const(-1, x.dtype.element))
 
 
 def _shift(cls: type, a: Any, b: Any, op: str) -> Expr:
     x, y = match_types(a, b, op)
     if not x.dtype.is_integer:
-        raise ExpressionError(f"{op}: needs integers, not {x.dtype}")
+        raise ExpressionError(
+            f"{op}: needs integers, not {x.dtype}", help="cast to an integer first, with .astype('int32')"
+        )
     return cls(x, y, x.dtype)
 
 
@@ -853,3 +953,13 @@ def load(buffer: Buffer, indices: Sequence[Any], predicate: Expr | None = None) 
     if predicate is not None:
         lanes = max(lanes, predicate.dtype.lanes)
     return Load(buffer, exprs, buffer.dtype.with_lanes(lanes), predicate)
+
+
+_UFUNCS = {
+    "add": add, "subtract": sub, "multiply": mul, "divide": div, "floor_divide": floordiv, "remainder": floormod,
+    "maximum": maximum, "minimum": minimum, "equal": equal, "not_equal": not_equal, "less": less,
+    "less_equal": less_equal, "greater": lambda a, b: less(b, a), "greater_equal": lambda a, b: less_equal(b, a),
+    "bitwise_and": bitwise_and, "bitwise_or": bitwise_or, "bitwise_xor": bitwise_xor, "left_shift": shift_left,
+    "right_shift": shift_right,
+}  # fmt: skip
+"""What numpy's operators on a numpy scalar and an expression mean."""

@@ -24,9 +24,15 @@ class Origin:
 
 def python_origin() -> tuple[Origin, ...]:
     """The innermost line outside Nestor's own packages that led here; empty if there is none."""
+    place = user_line()
+    return () if place is None else (Origin("python", f"{place[0]}:{place[1]}"),)
+
+
+def user_line() -> tuple[str, int] | None:
+    """File and line number of that line."""
     frame = sys._getframe(1)
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_INSIDE):
-            return (Origin("python", f"{frame.f_code.co_filename}:{frame.f_lineno}"),)
+            return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back  # type: ignore[assignment]
-    return ()
+    return None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensorir import dtypes
-from tensorir.buffer import Buffer, Range, Region, as_shape, full_region
+from tensorir.buffer import Buffer, Range, Region, as_shape, count, full_region
 from tensorir.dtypes import DType, dtype_of
 from tensorir.errors import ComputeError, ExpressionError
 from tensorir.expr import (
@@ -29,6 +29,7 @@ from tensorir.expr import (
     IterVar,
     Load,
     Mul,
+    Operators,
     Reduce,
     Var,
     as_condition,
@@ -191,7 +192,7 @@ class ScanOp(Operation):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Tensor(Buffer):
+class Tensor(Buffer, Operators):
     """A buffer made by `op` as its output number `index`; reading `T[i, j]` gives an expression."""
 
     op: Operation = None  # type: ignore[assignment]
@@ -206,10 +207,39 @@ class Tensor(Buffer):
         """The element of a 0-d tensor, so that it can stand in an expression."""
         if self.shape:
             raise ExpressionError(
-                f"the tensor {self.name} has {len(self.shape)} dimensions and cannot stand in an expression by itself",
-                help=f"index it: {self.name}[{', '.join('ijklmn'[: len(self.shape)])}]",
+                f"the tensor {self.name} has {count(len(self.shape), 'dimension')} and cannot stand in an expression by"
+                " itself",
+                help=f"write its element, {self.element()}; for the whole tensor: te.compute({self.name}.shape, lambda"
+                f" {self.index_names()}: ... {self.element()} ...)",
             )
         return Load(self, (), self.dtype)
+
+    def __bool__(self) -> bool:
+        return True  # there is a tensor; its elements have no truth yet
+
+    def __matmul__(self, other: Any) -> Any:
+        raise ExpressionError(
+            "@ of tensors is not written by itself",
+            help="with k = te.reduce_axis(depth): te.compute((n, m), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k))",
+        )
+
+    def __eq__(self, other: Any) -> Any:
+        if isinstance(other, (Expr, IterVar, int, float)) and not isinstance(other, bool):
+            return equal(self, other)
+        return self is other
+
+    def __ne__(self, other: Any) -> Any:
+        equal_to = self == other
+        return not equal_to if isinstance(equal_to, bool) else logical_not(equal_to)
+
+    __hash__ = object.__hash__
+
+    def __iter__(self) -> Any:
+        raise ExpressionError(
+            f"the tensor {self.name} cannot be iterated over",
+            help=f"a list of tensors is written [{self.name}]; a sum over an axis is te.sum(..., axis=k) with"
+            " k = te.reduce_axis(extent)",
+        )
 
 
 # --------------------------------------------------------------------------------------------------------- builders
@@ -217,6 +247,8 @@ class Tensor(Buffer):
 
 def var(name: str = "n", dtype: DType | str = dtypes.INDEX) -> Var:
     """A symbolic dimension or scalar."""
+    if not isinstance(name, str):
+        raise ComputeError(f"var: the name of a variable is a string, not {name!r}", help="write te.var('n')")
     return Var(name, dtype_of(dtype))
 
 
@@ -227,8 +259,22 @@ def placeholder(shape: Any, dtype: DType | str = "float32", name: str = "placeho
 
 def reduce_axis(domain: Any, name: str = "k") -> IterVar:
     """An axis to reduce over: `domain` is (begin, end), or the extent alone."""
+    if not isinstance(name, str):
+        raise ComputeError(
+            f"reduce_axis: the name of an axis is a string, not {name!r}",
+            help=f"a range is given as a pair: te.reduce_axis(({domain}, {name}))",
+        )
     begin, end = domain if isinstance(domain, (tuple, list)) else (0, domain)
+    if isinstance(begin, str) or isinstance(end, str):
+        raise ComputeError(
+            f"reduce_axis: the range of {name} is {domain!r}, not of integers",
+            help="give the range first, then the name: te.reduce_axis(extent, name='k')",
+        )
     low, high = as_expr(begin), as_expr(end)
+    if not (low.dtype.is_integer and high.dtype.is_integer):
+        raise ComputeError(
+            f"reduce_axis: the range of {name} is {domain}, not of integers", help="give an integer or a te.var symbol"
+        )
     return IterVar(Var(name), low, high - low, "reduce")
 
 
@@ -260,8 +306,8 @@ def _axis_names(function: Callable[..., Any], rank: int) -> list[str]:
             names.append(parameter.name)
     if len(names) != rank:
         raise ComputeError(
-            f"the compute function takes {len(names)} indices but the shape has {rank} dimensions",
-            help="give it one parameter a dimension",
+            f"the compute function takes {count(len(names), 'index')} but the shape has {count(rank, 'dimension')}",
+            help=f"give it one parameter a dimension: lambda {', '.join('ijklmn'[:rank])}: ...",
         )
     return names
 
@@ -298,7 +344,8 @@ def _check_bodies(name: str, bodies: tuple[Expr, ...]) -> tuple[IterVar, ...]:
             if isinstance(inner, Reduce) and inner is not body:
                 raise ComputeError(
                     f"compute {name}: a reduction must be the outermost operation of the body",
-                    help="declare the reduction as a compute of its own and use its result",
+                    help="declare the reduction as a compute of its own, T = te.compute(shape, lambda i: te.sum(...,"
+                    " axis=k)), and use its elements: te.compute(shape, lambda i: T[i] + 1.0)",
                 )
     if not isinstance(first, Reduce):
         if builtins.any(isinstance(b, Reduce) for b in bodies):
@@ -334,35 +381,46 @@ _EARLIER: dict[int, tuple[ComputeOp, ComputeError]] = {}
 
 def _reduce(reducer: Reducer, sources: tuple[Expr, ...], axis: Any, where: Any) -> Any:
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    if axis is None or not axes:
+        raise ComputeError(
+            f"{reducer.name}: the axis to reduce over is not given",
+            help="make one, k = te.reduce_axis(extent), index with it, and pass axis=k",
+        )
     for a in axes:
         if not isinstance(a, IterVar) or a.kind != "reduce":
-            raise ComputeError(f"{reducer.name}: axis {a!r} is not a reduce axis", help="make it with te.reduce_axis")
+            raise ComputeError(
+                f"{reducer.name}: axis {a!r} is not a reduce axis",
+                help="make one, k = te.reduce_axis(extent), index with it, and pass axis=k",
+            )
     condition = None if where is None else as_condition(where)
     results = tuple(Reduce(reducer, sources, axes, condition, i, s.dtype) for i, s in enumerate(sources))
     return results if len(results) > 1 else results[0]
 
 
-def sum(value: Any, axis: Any, where: Any = None) -> Expr:
+def sum(value: Any, axis: Any = None, where: Any = None) -> Expr:
     """Sum over reduce axes, in the order of the axes; bool is refused."""
     x = as_expr(value)
     if x.dtype.is_bool:
-        raise ComputeError("sum of bool has no meaning", help="cast to an integer first, or use te.any / te.all")
+        raise ComputeError(
+            "sum of bool has no meaning",
+            help="cast to an integer first, with .astype('int32'), or use te.any or te.all",
+        )
     return _reduce(_reducer("sum", x.dtype), (x,), axis, where)
 
 
-def prod(value: Any, axis: Any, where: Any = None) -> Expr:
+def prod(value: Any, axis: Any = None, where: Any = None) -> Expr:
     """Product over reduce axes."""
     x = as_expr(value)
     return _reduce(_reducer("prod", x.dtype), (x,), axis, where)
 
 
-def max(value: Any, axis: Any, where: Any = None) -> Expr:
+def max(value: Any, axis: Any = None, where: Any = None) -> Expr:
     """Maximum over reduce axes (NaN wins); of nothing it is the lowest value of the type."""
     x = as_expr(value)
     return _reduce(_reducer("max", x.dtype), (x,), axis, where)
 
 
-def min(value: Any, axis: Any, where: Any = None) -> Expr:
+def min(value: Any, axis: Any = None, where: Any = None) -> Expr:
     """Minimum over reduce axes (NaN wins); of nothing it is the highest value of the type."""
     x = as_expr(value)
     return _reduce(_reducer("min", x.dtype), (x,), axis, where)
@@ -384,13 +442,13 @@ def any(*conditions: Any, axis: Any = None, where: Any = None) -> Any:
     return _reduce(_reducer("any", x.dtype), (x,), axis, where)
 
 
-def argmax(index: Any, value: Any, axis: Any, where: Any = None, *, last: bool = False) -> tuple[Expr, Expr]:
+def argmax(index: Any, value: Any, axis: Any = None, where: Any = None, *, last: bool = False) -> tuple[Expr, Expr]:
     """(index, value) of the largest value; the first index on ties (the last with `last`). NaN counts as largest."""
     i, v = as_expr(index), as_expr(value)
     return _reduce(_arg_reducer("argmax", i.dtype, v.dtype, last), (i, v), axis, where)
 
 
-def argmin(index: Any, value: Any, axis: Any, where: Any = None, *, last: bool = False) -> tuple[Expr, Expr]:
+def argmin(index: Any, value: Any, axis: Any = None, where: Any = None, *, last: bool = False) -> tuple[Expr, Expr]:
     """(index, value) of the smallest value; the first index on ties (the last with `last`). NaN counts as smallest."""
     i, v = as_expr(index), as_expr(value)
     return _reduce(_arg_reducer("argmin", i.dtype, v.dtype, last), (i, v), axis, where)
@@ -697,6 +755,29 @@ def collect_operations(outputs: Sequence[Tensor]) -> tuple[Operation, ...]:
     return tuple(op for op in order if id(op) not in states)
 
 
+def foreign_vars(op: Operation) -> tuple[Var, ...]:
+    """The variables in the bodies of a compute that are not its own axes."""
+    if not isinstance(op, ComputeOp):
+        return ()
+    axes = {id(a.var) for a in (*op.axes, *op.reduce_axes)}
+    return tuple(v for body in op.bodies for v in free_vars(body) if id(v) not in axes)
+
+
+def require_values(operations: Sequence[Operation], dims: Sequence[Var]) -> None:
+    """Every variable in a compute is one of its axes or of `dims`. Raises `ComputeError`."""
+    known = {id(v) for v in dims}
+    for op in operations:
+        for v in foreign_vars(op):
+            if id(v) not in known:
+                raise ComputeError(
+                    f"compute {op.name}: the variable {v.name} has no value there: it is neither an axis of {op.name} "
+                    "nor a dimension of an argument",
+                    notes=tuple(f"note: {op.name} is declared at {o}" for o in op.origins[:1]),
+                    help=f"if {v.name} is a reduce axis, reduce over it, as te.sum(..., axis={v.name}); if it is "
+                    "an axis of another compute, read that tensor; if it is a te.var, pass it among the arguments",
+                )
+
+
 def require_steps_in_scans(operations: Sequence[Operation]) -> None:
     """Reads of an input before its first step belong to the steps of a scan. Raises `ComputeError`."""
     inside: set[int] = set()
@@ -835,6 +916,8 @@ def create_func(args: Sequence[Tensor], name: str = "main") -> Func:
         if isinstance(t.op, PlaceholderOp) and id(t) not in given and id(t) not in states:
             raise ComputeError(f"the input {t.name} is read but is not among the arguments", help=f"add {t.name}")
     require_steps_in_scans(operations)
+    dims = shape_vars(args)
+    require_values(operations, dims)
     nests: list[Stmt] = []
     internal: list[Buffer] = []
     scans = [op for op in operations if isinstance(op, ScanOp)]
@@ -854,4 +937,4 @@ def create_func(args: Sequence[Tensor], name: str = "main") -> Func:
     body = seq(*nests)
     for buffer in reversed(internal):
         body = Allocate(buffer, body)
-    return Func(name, tuple(args), shape_vars(args), body, len(outputs))
+    return Func(name, tuple(args), dims, body, len(outputs))

@@ -44,7 +44,8 @@ def cache_read(edit: Edit, scope: str = "local", readers: Any = None) -> Tensor:
     copy = ComputeOp(name, python_origin(), axes, (), (Load(source, point, source.dtype),), True)
     tensor = Tensor(name, source.shape, source.dtype, "global", copy, 0)
     cache = new_stage(name, copy, (tensor,), tuple(Var(a.name) for a in axes), False)
-    cache = dataclasses.replace(cache, buffers=(dataclasses.replace(tensor, scope=scope),))
+    place = edit.state.first_place(stage)  # a copy of what a step of a scan makes belongs to the step
+    cache = dataclasses.replace(cache, buffers=(dataclasses.replace(tensor, scope=scope),), place=place)
     edit.state = edit.state.with_new_stage(cache, before=chosen[0])
     for reader in chosen:
         assert isinstance(reader.op, ComputeOp)

@@ -6,9 +6,9 @@ import dataclasses
 
 from schedule.edit import Edit, primitive
 from schedule.primitives.set_scope import require_scope
-from schedule.state import AtRoot, new_stage
+from schedule.state import new_stage
 from tensorir.expr import Expr, IterVar, Load, Var
-from tensorir.te import ComputeOp, Tensor
+from tensorir.te import ComputeOp, ScanOp, Tensor
 from tensorir.visit import rewrite_expr
 
 
@@ -31,8 +31,14 @@ def cache_write(edit: Edit, scope: str = "local") -> Tensor | tuple[Tensor, ...]
 
     require_scope(edit, scope)
     if not isinstance(op, ComputeOp):
-        edit.fail(f"{stage.name} is not a compute: there is nothing to collect")
-    if stage.history or stage.multiples or not isinstance(stage.place, AtRoot) or edit.attached_anywhere():
+        edit.fail(
+            f"{stage.name} is not a compute: there is nothing to collect",
+            help="use it on the computes that make the steps of a scan"
+            if isinstance(op, ScanOp)
+            else "use it on a stage that te.compute made",
+        )
+    place = edit.state.first_place(stage)
+    if stage.history or stage.multiples or stage.place is not place or edit.attached_anywhere():
         first = stage.history[0].call if stage.history else getattr(stage.place, "call", None)
         edit.fail(
             f"cache_write must come first on {stage.name}, which is scheduled already", cause=first,
@@ -51,7 +57,7 @@ def cache_write(edit: Edit, scope: str = "local") -> Tensor | tuple[Tensor, ...]
     )
     roots = tuple(Var(a.name, a.var.dtype) for a in (*axes, *op.reduce_axes))
     cache = new_stage(name, cached_op, cached, roots, False)
-    cache = dataclasses.replace(cache, buffers=tuple(dataclasses.replace(t, scope=scope) for t in cached))
+    cache = dataclasses.replace(cache, buffers=tuple(dataclasses.replace(t, scope=scope) for t in cached), place=place)
     point = tuple(a.var for a in op.axes)
     copy = ComputeOp(op.name, op.origins, op.axes, (), tuple(Load(t, point, t.dtype) for t in cached), op.fma)
     edit.state = edit.state.with_new_stage(cache, before=stage)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+from schedule.bodies import both
 from schedule.edit import Edit, LoopReference, primitive
 from schedule.primitives.split import require_positive_count
 from schedule.primitives.storage_align import axis_number, require_internal, require_plain_storage
 from schedule.replay import ceildiv
 from tensorir.arith import simplify
 from tensorir.buffer import Buffer
-from tensorir.expr import IterVar, Reduce, const, if_then_else, less, logical_and
+from tensorir.expr import IterVar, Reduce, const, if_then_else, less
 from tensorir.te import ComputeOp, ExternOp
 
 
@@ -42,6 +43,13 @@ def pad_dimension(edit: Edit, axis: LoopReference | int, multiple: int) -> None:
             f"the loops of {stage.name} are transformed already", cause=stage.history[0].call,
             help=f"call pad_dimension before the other primitives on {stage.name}",
         )  # fmt: skip
+    placed = edit.analysis.find(stage)
+    steps = None if placed is None else next((loop for _, loop in placed.path if loop.kind == "scan"), None)
+    if steps is not None and number == 0:
+        edit.fail(
+            f"axis 0 of {stage.name} counts the steps of a scan: a padded step would read what is not made yet", steps,
+            help="pad another axis",
+        )  # fmt: skip
     for other in edit.state.stages:
         if isinstance(other.op, ExternOp) and any(t is o for t in other.op.inputs for o in stage.outputs):
             edit.fail(f"the extern {other.name} reads {stage.name} as a whole tensor", help="pad a copy of it")
@@ -52,7 +60,7 @@ def pad_dimension(edit: Edit, axis: LoopReference | int, multiple: int) -> None:
     inside = less(old.var, old.begin + old.extent)
     first = op.bodies[0]
     if isinstance(first, Reduce):
-        condition = inside if first.condition is None else logical_and(inside, first.condition)
+        condition = inside if first.condition is None else both(inside, first.condition)
         bodies = tuple(dataclasses.replace(b, condition=condition) for b in op.bodies)  # type: ignore[type-var]
     else:
         bodies = tuple(if_then_else(inside, b, const(0, b.dtype)) for b in op.bodies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from schedule.bodies import both
 from schedule.edit import Edit, LoopReference, primitive
 from schedule.replay import Nest
 from schedule.state import Annotate, Decompose, Fuse, Pragma, Prefetch, Reorder, Split, Stage, Step, new_stage
@@ -74,7 +75,9 @@ def rfactor(edit: Edit, loop: LoopReference, factor_axis: int = 0) -> Tensor | t
         for i, b in enumerate(partial.bodies)
     )
     roots = tuple(Var(a.name, a.var.dtype) for a in (*partial.axes, *partial.reduce_axes))
-    edit.state = edit.state.with_new_stage(new_stage(partial.name, partial, tensors, roots, False), before=stage)
+    made = new_stage(partial.name, partial, tensors, roots, False)
+    made = dataclasses.replace(made, place=edit.state.first_place(stage))
+    edit.state = edit.state.with_new_stage(made, before=stage)
     axis = IterVar(Var(chosen.name, chosen.var.dtype), const(0), chosen.extent, "reduce")
     point: list[Expr] = [a.var for a in op.axes]
     point.insert(factor_axis % (rank + 1), axis.var)
@@ -113,10 +116,11 @@ def _partial_op(
             reduce_axes.append(made)
     for axis, root in zip(op.reduce_axes, edit.stage.roots[len(op.axes) :], strict=True):
         mapping[axis.var] = axis.begin + substitute(nest.values[root], over_loops)
-    conditions = [substitute(g.condition, over_loops) for g in nest.guards if g.kind == "reduce"]
+    guards = [substitute(g.condition, over_loops) for g in nest.guards if g.kind == "reduce"]
+    condition = logical_and(*guards) if guards else None
     if reduction.condition is not None:
-        conditions.append(substitute(reduction.condition, mapping))
-    condition = logical_and(*conditions) if conditions else None
+        where = substitute(reduction.condition, mapping)
+        condition = where if condition is None else both(condition, where)
     sources = tuple(substitute(s, mapping) for s in reduction.sources)
     bodies: tuple[Expr, ...]
     if reduce_axes:

@@ -5,11 +5,13 @@ Write the texts anew with `NESTOR_UPDATE_GOLDEN=1 pytest tests/schedule/test_mis
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from schedule import Schedule, create_schedule, tensor_intrinsic
@@ -107,7 +109,124 @@ def float_index() -> None:
     te.compute((8,), lambda i: a[a[i]], name="B")
 
 
+@mistake
+def whole_tensor_arithmetic() -> None:
+    a = te.placeholder((8, 4), name="A")
+    a + 1.0
+
+
+@mistake
+def comparison_of_a_tensor() -> None:
+    a = te.placeholder((8,), name="A")
+    te.compute((8,), lambda i: te.select(a == 0, 1.0, a[i]), name="B")
+
+
+@mistake
+def tensor_as_a_number() -> None:
+    float(te.placeholder((8,), name="A"))
+
+
+@mistake
+def matrix_product_by_a_sign() -> None:
+    te.placeholder((8, 4), name="A") @ te.placeholder((4, 8), name="B")
+
+
+@mistake
+def iteration_over_a_tensor() -> None:
+    sum(x for x in te.placeholder((8,), name="A"))
+
+
+@mistake
+def assigned_element() -> None:
+    a = te.placeholder((8,), name="A")
+    a[0] = 1.0
+
+
+@mistake
+def reduction_without_an_axis() -> None:
+    a, k = te.placeholder((8, 4), name="A"), te.reduce_axis(4, "k")
+    te.compute((8,), lambda i: te.sum(a[i, k]), name="B")
+
+
+@mistake
+def axis_that_is_not_reduced() -> None:
+    a, k = te.placeholder((8, 4), name="A"), te.reduce_axis(4, "k")
+    b = te.compute((8,), lambda i: a[i, k] * 2.0, name="B")
+    print(create_schedule(b).func())
+
+
+@mistake
+def range_of_an_axis_in_two_arguments() -> None:
+    te.reduce_axis(0, 4)
+
+
+@mistake
+def python_and_of_conditions() -> None:
+    a = te.placeholder((8,), name="A")
+    te.compute((8,), lambda i: te.if_then_else(i > 0 and i < 7, a[i], 0.0), name="B")
+
+
+@mistake
+def python_max() -> None:
+    a = te.placeholder((8,), name="A")
+    te.compute((8,), lambda i: max(a[i], 0.0), name="B")
+
+
+@mistake
+def function_of_math() -> None:
+    a = te.placeholder((8,), name="A")
+    te.compute((8,), lambda i: math.exp(a[i]), name="B")
+
+
+@mistake
+def function_of_numpy() -> None:
+    a = te.placeholder((8,), name="A")
+    te.compute((8,), lambda i: np.exp(a[i]), name="B")
+
+
+@mistake
+def list_indexed_by_an_axis() -> None:
+    weights = [1.0, 2.0, 1.0]
+    te.compute((3,), lambda i: weights[i], name="B")
+
+
+@mistake
+def function_that_returns_nothing() -> None:
+    te.compute((3,), lambda i: None, name="B")
+
+
+@mistake
+def slice_as_an_index() -> None:
+    a = te.placeholder((8, 4), name="A")
+    te.compute((8,), lambda i: a[i, 0:2], name="B")
+
+
+@mistake
+def negative_size() -> None:
+    te.placeholder((8, -1), name="A")
+
+
+@mistake
+def bits_of_a_float() -> None:
+    a = te.placeholder((8,), name="A")
+    te.compute((8,), lambda i: a[i] & 1, name="B")
+
+
 # ---------------------------------------------------------------------------------------------------- in schedules
+
+
+@mistake
+def schedule_of_an_input() -> None:
+    create_schedule(te.placeholder((8,), name="A"))
+
+
+@mistake
+def collected_scan() -> None:
+    x, state = te.placeholder((6, 4), name="X"), te.placeholder((6, 4), name="state")
+    first = te.compute((1, 4), lambda _, i: x[0, i], name="first")
+    update = te.compute((6, 4), lambda t, i: state[t - 1, i] + x[t, i], name="update")
+    total = te.scan(first, update, state, name="total")
+    create_schedule(total).cache_write(total, "local")
 
 
 @mistake

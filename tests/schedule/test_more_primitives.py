@@ -698,3 +698,18 @@ def test_runs_are_finite() -> None:
     s = create_schedule(c)
     s[c].reverse_compute_at(s[b], "i")
     assert np.isfinite(run(s.func())[0]).all()
+
+
+def test_the_condition_of_a_reduction_is_read_inside_the_tensors_only() -> None:
+    """A padded axis and a factored loop with a guard enclose the condition, which reads memory too."""
+    a = te.placeholder((6, 7), name="A")
+    k = te.reduce_axis(7, "k")
+    b = te.compute((6,), lambda i: te.sum(a[i, k], axis=k, where=a[i, k] > 0.0), name="B")
+    c = te.compute((6,), lambda i: b[i] + 1.0, name="C")
+    s = create_schedule(c)
+    s[b].pad_dimension(0, 4)
+    require_same_bits(s)
+    s = create_schedule(c)
+    _, inner = s[b].split(k, factor=4)
+    s.rfactor(b, inner)
+    require_same_bits(s)

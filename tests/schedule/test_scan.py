@@ -120,6 +120,75 @@ def test_a_symbolic_number_of_steps() -> None:
         require_same_bits(s, {n: size})
 
 
+def test_results_of_a_step_are_collected_and_copied() -> None:
+    x, first, twice, update, total, out = cumulative()
+    for tensor in (twice, update, first):
+        s = create_schedule(out)
+        collected = s.cache_write(tensor, "register" if tensor is not first else "local")
+        require_same_bits(s)
+        if tensor is not first:
+            outer, inner = s[tensor].split("i", factor=5)
+            s[collected].compute_at(s[tensor], outer)
+            s[collected].unroll(s[collected].axis[1])
+            s[tensor].unroll(inner)
+        require_same_bits(s)
+        require_native(s)
+    s = create_schedule(out)
+    copied = s.cache_read(twice, "local")
+    require_same_bits(s)
+    s[copied].compute_at(s[update], "i")
+    s[twice].compute_at(s[copied], s[copied].axis[0])
+    require_same_bits(s)
+    require_native(s)
+    with refused("total is not a compute"):
+        s.cache_write(total)
+
+
+def test_a_printed_schedule_forgets_where_the_first_steps_were_stored() -> None:
+    x, first, twice, update, total, out = cumulative()
+    s = create_schedule(out)
+    require_same_bits(s)  # as print(s) in a notebook does
+    s[first].set_scope("local")
+    require_same_bits(s)
+    s[first].storage_align(0, 8, 1)
+    require_same_bits(s)
+    require_native(s)
+
+
+def test_steps_are_not_padded() -> None:
+    x, first, twice, update, total, out = cumulative()
+    s = create_schedule(out)
+    with refused("axis 0 of twice counts the steps of a scan"):
+        s[twice].pad_dimension(0, 4)
+    s[twice].pad_dimension(1, 4)
+    require_same_bits(s)
+    require_native(s)
+
+
+def test_a_reduction_in_a_step_is_factored() -> None:
+    n = 6
+    x, w = te.placeholder((M, n), "int32", name="X"), te.placeholder((n, n), "int32", name="W")
+    state = te.placeholder((M, n), "int32", name="state")
+    k = te.reduce_axis(n, "k")
+    first = te.compute((1, n), lambda _, i: x[0, i], name="first")
+    product = te.compute((M, n), lambda t, i: te.sum(state[t - 1, k] * w[k, i], axis=k), name="product")
+    update = te.compute((M, n), lambda t, i: product[t, i] + x[t, i], name="update")
+    s = create_schedule(te.scan(first, update, state, inputs=[x], name="total"))
+    outer, inner = s[product].split(k, factor=4)
+    partial = s.rfactor(product, inner)
+    require_same_bits(s)
+    s[partial].compute_at(s[product], "i")
+    s[product].compute_at(s[update], "i")
+    require_same_bits(s)
+    values = [np.random.default_rng(0).integers(-5, 6, z).astype(np.int32) for z in ((M, n), (n, n))]
+    wanted = values[0].copy()
+    for t in range(1, M):
+        wanted[t] = wanted[t - 1] @ values[1] + values[0][t]
+    found = np.full((M, n), 77, np.int32)
+    build(s.func([x, w, *s.outputs]), target="llvm")(*values, found)
+    assert (found == wanted).all()
+
+
 def refused(message: str) -> object:
     return pytest.raises(ScheduleError, match=re.escape(message))
 
