@@ -1,7 +1,7 @@
 """Long float sums in chunks: the error of a sum taken one term after the other grows with its length, that of a sum of
 chunks with the length of a chunk and the number of chunks.
 
-    total[i] = sum over k of x[i, k]    ->    chunk[i, c] = sum over k of x[i, c * 128 + k]
+    total[i] = sum over k of x[i, k]    ->    chunk[i, c] = sum over k of x[i, c * 256 + k]
                                               total[i] = sum over c of chunk[i, c]
 
 The two stages are declared in the compute, so every schedule and every target adds in this order.
@@ -19,7 +19,7 @@ from tensorir.expr import Const, Expr, IterVar, Load, Reduce, Var, const
 from tensorir.te import ComputeOp, Tensor
 from tensorir.visit import free_vars, substitute
 
-CHUNK = 128
+CHUNK = 256
 """About how many terms a chunk has."""
 
 LONGEST = 512
@@ -50,7 +50,7 @@ class Chunks:
 
 def cut(extent: int, steps: int, name: str) -> Chunks:
     """Chunks of an extent each of whose places stands for `steps` terms; equal ones where that fits."""
-    size = min(max(1, CHUNK // max(steps, 1)), extent)
+    size = min(max(1, round(CHUNK / max(steps, 1))), extent)
     equal = [s for s in range(size, 2 * size + 1) if extent % s == 0] or [
         s for s in range(size - 1, size // 2, -1) if extent % s == 0
     ]
