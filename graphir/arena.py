@@ -1,10 +1,9 @@
 """Where blocks with lifetimes lie in one arena, so that blocks alive together never overlap.
 
 Greedy best fit: blocks in a fixed order (several are tried, the smallest arena is kept), each put at the lowest gap
-among
-the placed blocks that are alive with it. Sizes with symbols are planned at a representative size; then each offset
-becomes a formula: the largest end among the blocks placed below it that are alive with it. Such offsets are right
-for every size.
+among the placed blocks that are alive with it. Sizes with symbols are planned at a few sizes each; then each offset
+becomes a formula: the largest end among the blocks placed below it that are alive with it. Such offsets are right for
+every size. Of the plans that come about so, the one is kept that wastes least where it wastes most, over many sizes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,10 @@ DEVICE_ALIGNMENT = 512
 """Where blocks of a device's arena start: what OpenCL devices ask of a part of a buffer, and CUDA of an allocation."""
 
 REPRESENTATIVE = 8
-"""The value of every symbol when a plan with symbols is laid out."""
+"""The value of every symbol where one size must stand for all, in reports say."""
+
+PLANNED = (8, 160, 640)
+"""The values of all symbols at which blocks with symbols are laid out, to choose who lies above whom."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +56,10 @@ class Arena:
 
     def layout(self, values: Mapping[str, int]) -> tuple[list[int], int]:
         """The offset of every block and the size of the arena for these symbols."""
-        sizes = [aligned(dims.evaluate(b.nbytes, values), self.alignment) for b in self.blocks]
+        return self.stack([aligned(dims.evaluate(b.nbytes, values), self.alignment) for b in self.blocks])
+
+    def stack(self, sizes: Sequence[int]) -> tuple[list[int], int]:
+        """The offsets and the size of the arena for blocks of these (aligned) sizes."""
         offsets = [0] * len(sizes)
         for i in self.order:
             place = self.placed[i]
@@ -81,14 +86,51 @@ def plan_arena(blocks: Sequence[ArenaBlock], *, share: bool, alignment: int = AL
     """Places for the blocks; without `share` each has bytes of its own."""
     if not share:
         blocks = [ArenaBlock(b.nbytes, 0, 1 << 30, b.names) for b in blocks]
-    symbolic = any(dims.constant(b.nbytes) is None for b in blocks)
-    values = {v.name: REPRESENTATIVE for b in blocks for v in dims.symbols_of(b.nbytes)}
-    sizes = [aligned(dims.evaluate(b.nbytes, values), alignment) for b in blocks]
+    names = sorted({v.name for b in blocks for v in dims.symbols_of(b.nbytes)})
+    if names:
+        return _by_formulas(blocks, names, alignment)
+    sizes = [aligned(dims.evaluate(b.nbytes, {}), alignment) for b in blocks]
     offsets = min((_place(blocks, sizes, order) for order in _orders(blocks, sizes)), key=lambda o: _extent(o, sizes))
-    order = tuple(sorted(range(len(blocks)), key=lambda i: (offsets[i], i)))
-    if not symbolic:
-        placed = tuple(Placed(o) for o in offsets)
-        return Arena(tuple(blocks), placed, order, _extent(offsets, sizes), alignment)
+    placed = tuple(Placed(o) for o in offsets)
+    return Arena(tuple(blocks), placed, _upwards(offsets), _extent(offsets, sizes), alignment)
+
+
+def _by_formulas(blocks: Sequence[ArenaBlock], names: Sequence[str], alignment: int) -> Arena:
+    """The best of the arenas that the layouts at several sizes lead to."""
+    candidates: dict[tuple[int, ...], Arena] = {}
+    for size in PLANNED:
+        values = dict.fromkeys(names, size)
+        sizes = [aligned(dims.evaluate(b.nbytes, values), alignment) for b in blocks]
+        for order in _orders(blocks, sizes):
+            upwards = _upwards(_place(blocks, sizes, order))
+            if upwards not in candidates:
+                candidates[upwards] = _stacked(blocks, upwards, alignment)
+    samples = [
+        ([aligned(dims.evaluate(b.nbytes, values), alignment) for b in blocks], values) for values in _samples(names)
+    ]
+    peaks = [max(candidates[next(iter(candidates))].peak(values), 1) for _, values in samples]
+
+    def waste(arena: Arena) -> tuple[float, float]:
+        ratios = [arena.stack(sizes)[1] / peak for (sizes, _), peak in zip(samples, peaks)]
+        return max(ratios), sum(ratios)
+
+    return min(candidates.values(), key=waste)
+
+
+def _samples(names: Sequence[str]) -> list[dict[str, int]]:
+    """Sizes at which plans are judged: all symbols alike, and each of them alone small."""
+    alike = [dict.fromkeys(names, size) for size in (*PLANNED, 2560)]
+    one_small = [{**dict.fromkeys(names, size), name: 1} for size in PLANNED[1:] for name in names[:8]]
+    return [*alike, *(one_small if len(names) > 1 else [])]
+
+
+def _upwards(offsets: Sequence[int]) -> tuple[int, ...]:
+    """The numbers of the blocks from the lowest up."""
+    return tuple(sorted(range(len(offsets)), key=lambda i: (offsets[i], i)))
+
+
+def _stacked(blocks: Sequence[ArenaBlock], order: tuple[int, ...], alignment: int) -> Arena:
+    """The arena in which each block stands on those before it in `order` that are alive with it."""
     rank = {i: n for n, i in enumerate(order)}
     below = [
         {j for j, other in enumerate(blocks) if rank[j] < rank[i] and _meet(block, other)}

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from graphir import dims
-from graphir.arena import ALIGNMENT
+from graphir.arena import ALIGNMENT, REPRESENTATIVE
 from graphir.devices import DeviceFrame, DeviceMemory, Span
 from graphir.door import Door
 from graphir.errors import InputError
 from graphir.ir import Graph, Value
 from graphir.kernels import KernelCalls
+from graphir.memory import MemoryReport, memory_report
 from graphir.plan import Copy, Define, Fill, If, Instruction, Launch, Loop, Plan, Slot
 from targets.llvm.entry import (
     Block,
@@ -84,61 +85,6 @@ class Profile:
         lines += [f"{t.seconds * 1e6:9.1f}  {t.seconds / total:6.1%}  {t.node} ({t.ops})" for t in ordered]
         lines.append(f"{total * 1e6:9.1f}  kernels together; the run took {self.seconds * 1e6:.1f} us")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceReport:
-    """Bytes of the plan on one device: the arena, the largest sum of bytes alive together, the constants; and who lies
-    where."""
-
-    device: str
-    arena: int
-    peak_live: int
-    constants: int
-    blocks: tuple[tuple[int, int, tuple[str, ...]], ...]
-
-    def __str__(self) -> str:
-        ratio = self.arena / self.peak_live if self.peak_live else 1.0
-        head = (
-            f"{self.device}: arena {self.arena} bytes, {ratio:.3f} of the {self.peak_live} alive at once; "
-            f"constants {self.constants} bytes"
-        )
-        return "\n".join([head, *(f"  {o:>10} +{n:<10} {', '.join(names)}" for o, n, names in self.blocks)])
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
-    """Bytes of the plan on each device, the host first, and all of them together."""
-
-    devices: tuple[DeviceReport, ...]
-
-    @property
-    def arena(self) -> int:
-        """Bytes of the arenas."""
-        return sum(d.arena for d in self.devices)
-
-    @property
-    def peak_live(self) -> int:
-        """The largest sums of bytes alive together."""
-        return sum(d.peak_live for d in self.devices)
-
-    @property
-    def constants(self) -> int:
-        """Bytes of constants; what is kept on two devices counts twice."""
-        return sum(d.constants for d in self.devices)
-
-    @property
-    def blocks(self) -> tuple[tuple[int, int, tuple[str, ...]], ...]:
-        """Offset, size and values of every block."""
-        return tuple(b for d in self.devices for b in d.blocks)
-
-    @property
-    def ratio(self) -> float:
-        """The arenas over the largest sums of live bytes."""
-        return self.arena / self.peak_live if self.peak_live else 1.0
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.devices))
 
 
 class Executable:
@@ -328,18 +274,12 @@ class Executable:
 
     @property
     def memory(self) -> MemoryReport:
-        """The memory plan; symbols at their representative size where there are any."""
-        from graphir.arena import REPRESENTATIVE
+        """The memory plan; symbols at a representative size where there are any."""
+        return self.memory_at(**{s.symbol.name: max(REPRESENTATIVE, s.symbol.low) for s in self.plan.symbols})
 
-        values = {s.symbol.name: max(REPRESENTATIVE, s.symbol.low) for s in self.plan.symbols}
-        reports = []
-        for number, (device, arena) in enumerate(zip(self.plan.devices, self.plan.arenas)):
-            offsets, total = arena.layout(values)
-            blocks = tuple((o, dims.evaluate(b.nbytes, values), b.names) for o, b in zip(offsets, arena.blocks))
-            used = range(len(self._constants)) if number == 0 else self.plan.constants_on(number)
-            constants = sum(self._constants[c].nbytes for c in used)
-            reports.append(DeviceReport(device, total, arena.peak(values), constants, blocks))
-        return MemoryReport(tuple(reports))
+    def memory_at(self, **sizes: int) -> MemoryReport:
+        """The memory plan for these values of the symbols. Raises `InputError` for a name that is no symbol."""
+        return memory_report(self.plan, self._constants, sizes)
 
     def _refuse_overlap(self, arrays: list[np.ndarray], results: list[np.ndarray], addresses: list[int]) -> None:
         """Refuses outputs that share memory with an input or with each other."""

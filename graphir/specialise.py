@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from graphir.errors import InputError, UnsupportedError
-from graphir.executor import Executable, MemoryReport, Profile, TensorInfo
+from graphir.executor import Executable, Profile, TensorInfo
+from graphir.memory import MemoryReport
 
 KEPT = 32
 """How many sets of values stay compiled; the one not used for longest goes first."""

@@ -97,7 +97,7 @@ def test_the_memory_report_names_the_devices() -> None:
     assert device.device == "opencl" and device.arena > 0 and device.constants > 0
     assert "opencl: arena" in str(exe.memory) and "host: arena 0 bytes" in str(exe.memory)
     assert "on opencl" in str(exe.plan) and "copy input0 to opencl:arena" in str(exe.plan)
-    assert all(o % 512 == 0 for o, _, _ in device.blocks)
+    assert all(b.offset % 512 == 0 for b in device.blocks)
     assert [d.device for d in nt.compile(network(), cache=False).memory.devices] == ["host"]
 
 
