@@ -198,6 +198,12 @@ class Schedule:
             ):
                 return stage
         name = getattr(reference, "name", reference)
+        scan = self._state.scan_of(reference) if isinstance(reference, Tensor) else None
+        if scan is not None:
+            raise ScheduleError(
+                f"{name!s} stands for the earlier steps of the scan {scan.name} and is no stage of its own",
+                help=f"name the scan, {scan.name}, or the computes that make its steps",
+            )
         raise ScheduleError(
             f"{name!s} is no stage of this schedule",
             help=f"the stages are {', '.join(s.name for s in self._state.stages)}",
@@ -277,6 +283,8 @@ class Schedule:
             analysis = self.analyser.analyse(edit.state)
         except Refusal as refusal:
             raise self._error(call, refusal) from None
+        except ScheduleError as problem:  # an argument that names no stage
+            raise ScheduleError(f"{call.text}: {problem.message}", notes=problem.notes, help=problem.help) from None
         self._past.append((self._state, self._analysis, self._calls))
         self._state, self._analysis = edit.state, analysis
         self._calls = (*self._calls, self._assigned(result) + line)

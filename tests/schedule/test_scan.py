@@ -206,6 +206,8 @@ def test_what_a_scan_refuses() -> None:
         s[update].compute_inline()
     with refused("update makes the steps of total and is stored there"):
         s[update].storage_align(0, 4)
+    with refused("prefetch(state, i, 8): state stands for the earlier steps of the scan total and is no stage"):
+        s[twice].prefetch(twice.op.bodies[0].a.buffer, "i", 8)
     with refused("twice has two copies in turn, but it reads the step before, which is not made one step ahead"):
         s[twice].double_buffer()
     with refused("total works on update as a plain tensor"):
