@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from schedule import Schedule, create_schedule
 from schedule.state import Inlined, Stage
 from tensorir.arith import simplify
-from tensorir.expr import Call, Const, Expr, Load, Reduce, Var, const
+from tensorir.expr import Call, Const, Div, Expr, Load, Reduce, Var, const
 from tensorir.target import Target
 from tensorir.te import ComputeOp, ExternOp, PlaceholderOp, Tensor
 from tensorir.visit import children, free_vars, substitute, walk_expr
@@ -48,6 +48,15 @@ ENOUGH_TASKS = 16
 
 UNROLLED_TAPS = 32
 """Reductions of at most so many constant steps are written out."""
+
+MANY_READS = 8
+"""A stage of which one element reads more than so many of another has that one stored."""
+
+UNROLLED_STEPS = 4
+"""Reduction steps over a tile in registers that are written out: it is then known which lanes are there."""
+
+SMALL_TILE = 64
+"""Elements of a tile that is held in registers."""
 
 CONTIGUOUS_STRIDE = 4
 """Largest step between neighbouring lanes for which vector code is worth its gathers."""
@@ -122,7 +131,12 @@ def _inline(s: Schedule) -> None:
         consumers = s.analysis.consumers[id(stage)]
         if any(isinstance(c.op, ExternOp) for c in consumers):
             continue
-        if _expensive_calls(_body(s, stage.key)) and not _read_once(s, stage, consumers):
+        body = _body(s, stage.key)
+        if _expensive_calls(body) and not _read_once(s, stage, consumers):
+            continue
+        if any(_reads_many(s, stage, c) for c in consumers):
+            continue
+        if _is_slow(body) and any(_is_spread(s, stage, c) for c in consumers):
             continue
         s[stage.key].compute_inline()
 
@@ -136,6 +150,30 @@ def _read_once(s: Schedule, stage: Stage, consumers: Sequence[Stage]) -> bool:
     if len(reads) != 1:
         return False
     return all(is_one(a.extent) or any(_has(i, a.var) for i in reads[0].indices) for a in op.axes)
+
+
+def _is_slow(op: ComputeOp) -> bool:
+    """True for a stage with a division, a root or many operands: fine once an element, not once for each reader."""
+    slow = any(
+        (isinstance(e, Div) and e.dtype.is_float) or (isinstance(e, Call) and e.name == "sqrt")
+        for root in _roots(op)
+        for e in walk_expr(root)
+    )
+    return slow or len(_loads(op)) > MANY_READS
+
+
+def _is_spread(s: Schedule, stage: Stage, consumer: Stage) -> bool:
+    """True if a consumer reads each element of the stage for several of its points."""
+    op = _body(s, consumer.key)
+    loops = [a for a in (*op.axes, *op.reduce_axes) if not is_one(a.extent)]
+    reads = [e for e in _loads(op) if any(e.buffer is t for t in stage.outputs)]
+    return any(not all(any(_has(i, a.var) for i in r.indices) for a in loops) for r in reads)
+
+
+def _reads_many(s: Schedule, stage: Stage, consumer: Stage) -> bool:
+    """True if a consumer reads many elements of the stage, which is no mere copy, for one of its own."""
+    reads = [e for e in _loads(_body(s, consumer.key)) if any(e.buffer is t for t in stage.outputs)]
+    return len(reads) > MANY_READS and len(_loads(_body(s, stage.key))) > 1
 
 
 # ------------------------------------------------------------------------------------------------- hosts and attached
@@ -454,8 +492,12 @@ def _schedule_tiles(s: Schedule, host: Host, target: Target) -> None:
     if row_loop is not None:
         view.unroll(row_loop)
     outside = _make_parallel(s, host.tensor, outside, [op, *bodies])
+    small = _small_tiles(host, op, bodies, common, lanes) if vector is None else set()
     for (tensor, dims), body in zip(host.attached, bodies, strict=True):
-        tile = Tile(dims, common, vector, None if rows is None else rows[0], lanes, id(tensor) in host.totals)
+        tile = Tile(
+            dims, common, vector, None if rows is None else rows[0], lanes, id(tensor) in host.totals,
+            id(tensor) in small and id(tensor) not in host.totals,
+        )  # fmt: skip
         if tile.is_chunk:
             total = s[host.totals[id(tensor)]]
             s[tensor].compute_at(total, total.reduce_axis[-1].var)
@@ -523,8 +565,8 @@ def _lanes_fit(op: ComputeOp, dims: dict[int, int], axis: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What an attached stage needs to know: the host's axes along its dimensions, the axes that all attached stages
-    share, the one whose neighbours are lanes, the one whose rows are done side by side, and whether it makes the chunks
-    of a long sum, each where it is added to the total."""
+    share, the one whose neighbours are lanes, the one whose rows are done side by side, whether it makes the chunks of
+    a long sum, each where it is added to the total, and whether registers hold all of it."""
 
     dims: dict[int, int]
     common: set[int]
@@ -532,6 +574,7 @@ class Tile:
     rows: int | None
     lanes: int
     is_chunk: bool = False
+    is_small: bool = False
 
     def loop(self, spatial: Sequence[Var], axis: int | None) -> Var | None:
         """The stage's loop along an axis of the host."""
@@ -547,6 +590,12 @@ def _schedule_attached(s: Schedule, tensor: Tensor, op: ComputeOp, tile: Tile) -
     lane, row = tile.loop(spatial, tile.vector), tile.loop(spatial, tile.rows)
     others = [v for v in spatial if v is not lane and v is not row]
     inner = [v for v in (row, lane) if v is not None]
+    if tile.is_small:
+        own = [
+            v for n, v in enumerate(spatial) if not is_one(op.axes[n].extent) and tile.dims.get(n) not in tile.common
+        ]
+        _schedule_small(s, tensor, own, row, tile)
+        return
     order = [*others, *reduced, *inner] if reduced or lane is not None else [*inner, *others]
     if len(order) > 1:
         view.reorder(*order)
@@ -566,3 +615,45 @@ def _schedule_attached(s: Schedule, tensor: Tensor, op: ComputeOp, tile: Tile) -
                 view.unroll(var)
     if _is_single(op, tile.dims, tile.common, tile.is_chunk):
         view.set_scope("register")
+
+
+def _small_tiles(host: Host, op: ComputeOp, bodies: Sequence[ComputeOp], common: set[int], lanes: int) -> set[int]:
+    """Of the attached stages those whose tile is a few whole vectors, each element of which is read by its number or by
+    a lane of another such tile: registers can hold it. Stages by the ids of their tensors."""
+    found: dict[int, ComputeOp] = {}
+    readers = [op]
+    for (tensor, dims), body in zip(host.attached, bodies, strict=True):  # consumers come first
+        own = [n for n, a in enumerate(body.axes) if not is_one(a.extent) and dims.get(n) not in common]
+        size = _volume([body.axes[n].extent for n in own])
+        whole = size is not None and 0 < size <= SMALL_TILE and own[-1:] == [len(body.axes) - 1]
+        if whole and own and (_volume([body.axes[own[-1]].extent]) or 1) % lanes == 0:
+            if all(_reads_by_number(r, tensor, own, any(r is f for f in found.values())) for r in readers):
+                found[id(tensor)] = body
+        readers.append(body)
+    return set(found)
+
+
+def _reads_by_number(reader: ComputeOp, tensor: Tensor, dims: Sequence[int], is_small: bool) -> bool:
+    axes = {id(a.var) for a in reader.axes} if is_small else set()
+    loads = [e for e in _loads(reader) if e.buffer is tensor]
+    return all(isinstance(e.indices[d], Const) or id(e.indices[d]) in axes for e in loads for d in dims)
+
+
+def _schedule_small(s: Schedule, tensor: Tensor, own: list[Var], row: Var | None, tile: Tile) -> None:
+    """A tile in registers: reduce loops outside it, all of it unrolled."""
+    view = s[tensor]
+    reduced = [a.var for a in view.reduce_axis]
+    others = [a.var for a in view.axis if a.var is not row and not any(a.var is v for v in own)]
+    unrolled = [*([] if row is None else [row]), *own[:-1]]
+    vector, lane = view.split(own[-1], factor=tile.lanes)
+    view.reorder(*others, *reduced, *unrolled, vector, lane)
+    for var in (*unrolled, vector):
+        view.unroll(var)
+    view.vectorize(lane)
+    if reduced:
+        view.decompose_reduction(reduced[0])
+        taps = _volume([a.extent for a in _body(s, tensor).reduce_axes])
+        if taps is not None and 0 < taps <= UNROLLED_STEPS:
+            for var in reduced:
+                view.unroll(var)
+    view.set_scope("register")

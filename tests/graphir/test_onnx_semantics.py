@@ -348,3 +348,17 @@ def test_an_operator_on_a_type_that_it_cannot_take_names_its_node() -> None:
         with pytest.raises(UserError, match="the_node") as caught:
             nt.compile(m)
         assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("power", [2.0, 3.0])
+def test_squares_and_cubes_are_products(power: float) -> None:
+    m = model([node("Pow", ["x", "p"], ["y"])], {"x": (TensorProto.FLOAT, [9])}, ["y"], {"p": f32(power)})
+    x = f32(0.0, -0.0, INF, -INF, NAN, 1e-30, -1e30, 1.1, -3.7)
+    graph = nt.from_onnx(m)
+    assert {n.op for n in graph.nodes} == {"multiply"}
+    with np.errstate(all="ignore"):
+        want = np.power(x, np.float32(power))
+    for level in LEVELS:
+        [y] = nt.compile(m, opt_level=level).run([x])
+        np.testing.assert_allclose(y, want, rtol=2e-7, atol=0)
+        assert (np.signbit(y) == np.signbit(want))[~np.isnan(want)].all()

@@ -147,12 +147,12 @@ def _direct_compute(
 
     extents = data.shape[2 : 2 + spatial]
     pointwise = _is_pointwise(window) and spatial > 1
-    points = (_product(window.result),) if pointwise else window.result
+    points = (extent_product(window.result),) if pointwise else window.result
 
     def terms(block: Expr, conditions: list[Expr], n: Expr, o: Expr, *rest: Expr) -> Expr:
         point, oi = list(rest[:-1]), rest[-1]
         if pointwise:
-            point = _unflatten(point[0], window.result)
+            point = unflatten(point[0], window.result)
         places, inside_data = _places(window, point, taps, extents)
         conditions = [*conditions, *([] if inside_data is None else [inside_data])]
         where = te.logical_and(*conditions) if conditions else None
@@ -173,7 +173,7 @@ def _direct_compute(
 
     def finish(n: Expr, o: Expr, *rest: Expr) -> Expr:
         point, oi = rest[:-1], rest[-1]
-        value = total(n, o, *((_flatten(point, window.result),) if pointwise else point), oi)
+        value = total(n, o, *((flatten(point, window.result),) if pointwise else point), oi)
         return value if bias is None else value + bias(o, oi)
 
     if bias is None and not pointwise:
@@ -185,7 +185,7 @@ def _chunked_compute(call: Call, target: Target, data: Tensor, weight: Tensor, b
     return _direct_compute(call, target, data, weight, bias, in_chunks=True)
 
 
-def _product(extents: Sequence[Expr]) -> Expr:
+def extent_product(extents: Sequence[Expr]) -> Expr:
     result: Expr = const(1)
     for e in extents:
         result = result * e
@@ -200,7 +200,7 @@ def _terms(call: Call) -> int:
     return count
 
 
-def _flatten(point: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
+def flatten(point: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
     """The row-major number of a point."""
     result: Expr = const(0)
     for p, e in zip(point, extents, strict=True):
@@ -208,7 +208,7 @@ def _flatten(point: Sequence[Expr], extents: Sequence[Expr]) -> Expr:
     return result
 
 
-def _unflatten(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
+def unflatten(number: Expr, extents: Sequence[Expr]) -> list[Expr]:
     """The point with a row-major number."""
     result: list[Expr] = []
     for e in reversed(extents[1:]):

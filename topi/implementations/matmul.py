@@ -13,15 +13,16 @@ from typing import Any
 
 from schedule import Schedule, create_schedule
 from tensorir import te
+from tensorir.arith import simplify
 from tensorir.expr import Const, Expr, const, floordiv, floormod
 from tensorir.layout import Layout
 from tensorir.target import Target
 from tensorir.te import ComputeOp, Tensor, input_tensors
-from topi.broadcast import broadcast_index, read
+from topi.broadcast import broadcast_index, is_one, read
 from topi.chunks import LONGEST, cut, find_chunk, sum_of_chunks
 from topi.group import Group
-from topi.implementations.conv import accumulate_in_registers, split_stages
-from topi.implementations.tiles import Tile, accumulator_limit, efficiency, fill, fma_rate, lanes, stream_seconds
+from topi.implementations.conv import accumulate_in_registers, extent_product, flatten, split_stages, unflatten
+from topi.implementations.tiles import Tile, efficiency, fill, fma_rate, lanes, stream_seconds
 from topi.op import Call, Implementation
 from topi.ops.matmul import dense, gemm, matmul
 
@@ -60,6 +61,20 @@ def describe(call: Call) -> Product | str:
     return Product(a.shape[-2], b.shape[-1], a.shape[-1], False, result, tuple(b.shape[:-2]))
 
 
+def _is_flat(product: Product) -> bool:
+    """True if all rows of all batches meet one right operand: they are walked as the rows of one product."""
+    return (
+        bool(product.lead)
+        and all(is_one(e) for e in product.right_lead)
+        and all(_size(e) is not None for e in (*product.lead[1:], product.rows))
+    )
+
+
+def _rows_together(product: Product) -> Expr:
+    """The rows that are tiled as one axis."""
+    return simplify(extent_product((*product.lead, product.rows))) if _is_flat(product) else product.rows
+
+
 def _panel(call: Call, target: Target) -> int:
     """Vectors in a panel: few rows want many, to have enough sums under way; many rows share them."""
     product = describe(call)
@@ -67,23 +82,34 @@ def _panel(call: Call, target: Target) -> int:
     spec = call.inputs[0]
     assert spec is not None
     width = lanes(target, spec.dtype)
-    rows, columns = _size(product.rows), _size(product.columns)
+    rows, columns = _size(_rows_together(product)), _size(product.columns)
     vectors = 1 if columns is None else max(1, -(-columns // width))
-    few = rows is not None and rows <= 6
-    wanted = 8 if rows is not None and rows <= 2 else 4 if few or target.fma_units > 1 else 2
-    wanted = min(wanted, vectors, max(1, target.vector_registers // 3))
-    if target.fma_units > 1 and not few:
-        best = max(range(1, wanted + 1), key=lambda v: (_panel_score(vectors, v, rows, target), v))
-    else:
+    if rows is not None and rows <= 6:
+        wanted = min(8 if rows <= 2 else 4, vectors, max(1, target.vector_registers // 3))
         best = max(range(1, wanted + 1), key=lambda v: (round(fill(vectors, v), 2) * min(1.0, v / wanted + 0.5), v))
+        return best * width
+    widths = range(1, min(vectors, max(1, target.vector_registers // 6)) + 1)
+    best = min(widths, key=lambda v: min(_seconds(rows, vectors, r, v, target) for r in _heights(rows, v, target)))
     return best * width
 
 
-def _panel_score(vectors: int, panel: int, rows: int | None, target: Target) -> float:
-    """Share of the peak with panels of so many vectors and as many rows as fit the registers."""
-    most = max(1, accumulator_limit(target, panel) // panel)
-    tile = Tile(1, most if rows is None else min(most, rows), panel)
-    return efficiency(tile, target) * fill(vectors, panel)
+def _heights(rows: int | None, blocks: int, target: Target) -> range:
+    """How many rows a tile may have: beside the sums there must be room for the panel's vectors, a broadcast element
+    and what the compiler keeps at hand."""
+    room = max(1, (target.vector_registers - blocks - target.vector_registers // 6) // blocks)
+    return range(1, (room if rows is None else min(room, max(rows, 1))) + 1)
+
+
+def _seconds(rows: int | None, vectors: int, height: int, blocks: int, target: Target) -> float:
+    """Time of the product by tiles of height x blocks, in some unit; the last tile has fewer rows."""
+
+    def tile(r: int) -> float:
+        return r * blocks / efficiency(Tile(1, r, blocks), target) if r else 0.0
+
+    panels = -(-vectors // blocks)
+    if rows is None:
+        return panels * tile(height) / height
+    return panels * (rows // height * tile(height) + tile(rows % height))
 
 
 def _reason(call: Call, target: Target) -> str | None:
@@ -120,7 +146,7 @@ def _run_time_applicable(call: Call, target: Target) -> str | None:
         return reason
     product = describe(call)
     assert isinstance(product, Product)
-    rows = _size(product.rows)
+    rows = _size(_rows_together(product))
     return "packing costs more than it saves for few rows" if rows is not None and rows < 4 else None
 
 
@@ -161,15 +187,22 @@ def _product(call: Call, a: Tensor, packed: Tensor, c: Tensor | None, in_chunks:
         value = left * packed(*broadcast_index(right_lead, batch), block, place, lane)
         return te.sum(value, axis=k, where=te.logical_and(*conditions) if conditions else None)
 
-    shape = (*lead, product.rows, packed.shape[-3], panel)
+    flat = _is_flat(product)
+
+    def rows_terms(place: Expr, conditions: list[Expr], *i: Expr) -> Expr:
+        return terms(place, conditions, *(unflatten(i[0], (*lead, product.rows)) if flat else i[:-2]), *i[-2:])
+
+    rows_shape = (_rows_together(product),) if flat else (*lead, product.rows)
+    shape = (*rows_shape, packed.shape[-3], panel)
     if chunks is None:
-        total = te.compute(shape, lambda *i: terms(k.var, [], *i), name="product")
+        total = te.compute(shape, lambda *i: rows_terms(k.var, [], *i), name="product")
     else:
-        total = sum_of_chunks(shape, chunks, terms, "product")
+        total = sum_of_chunks(shape, chunks, rows_terms, "product")
     alpha, beta = call.attrs.get("alpha", 1.0), call.attrs.get("beta", 1.0)
 
     def finish(*i: Expr) -> Expr:
-        value: Expr = total(*i[:-1], floordiv(i[-1], panel), floormod(i[-1], panel))
+        rows = (flatten(i[:-1], (*lead, product.rows)),) if flat else i[:-1]
+        value: Expr = total(*rows, floordiv(i[-1], panel), floormod(i[-1], panel))
         if alpha != 1.0:
             value = value * const(alpha, value.dtype)
         if c is None or beta == 0.0:
@@ -229,21 +262,18 @@ def _configs(group: Group, target: Target) -> list[Tile]:
     assert spec is not None
     accumulator = split_stages(group)[0]
     blocks = (_size(accumulator.shape[-1]) or 1) // lanes(target, spec.dtype)
-    room = max(1, accumulator_limit(target, blocks) // blocks)
-    rows = _size(product.rows)
-    top = room if rows is None else min(room, max(rows, 1))
-
-    def score(r: int) -> float:
-        share = 1.0 if rows is None else fill(max(rows, 1), r)
-        return efficiency(Tile(1, r, blocks), target) * share
-
-    order = sorted(range(1, top + 1), key=lambda r: (-score(r), -r))
+    rows = _size(_rows_together(product))
+    heights = _heights(rows, blocks, target)
+    order = sorted(heights, key=lambda r: (_seconds(rows, blocks, r, blocks, target), -r))
     return [Tile(1, r, blocks) for r in order[:4]]
 
 
 def schedule_packed(group: Group, target: Target, tile: Tile) -> Schedule:
     """Tiles of rows x one panel in registers; parallel over batches and panels, rows inside."""
     accumulator, output, middle, early = split_stages(group)
+    assert group.anchor is not None
+    product = describe(group.anchor.call)
+    assert isinstance(product, Product)
     s = create_schedule([output])
     for t in middle:
         s[t].compute_inline()
@@ -255,14 +285,21 @@ def schedule_packed(group: Group, target: Target, tile: Tile) -> Schedule:
             _schedule_pack(s, t, width)
     axes: list[Any] = list(s[output].op.axis)
     lead, m, n = axes[:-2], axes[-2], axes[-1]
+    single: list[Any] = []
+    if len(accumulator.shape) == 3 and lead:  # rows of all batches together
+        single = [loop for loop, e in zip(lead, output.shape, strict=False) if is_one(e)]
+        for loop in reversed([loop for loop in lead if not any(loop is one for one in single)]):
+            m = s[output].fuse(loop, m)
+        lead = []
     panel = tile.blocks * width
     n_o, n_i = s[output].split(n, factor=panel)
     n_v, lane = s[output].split(n_i, factor=width)
     m_o, m_i = s[output].split(m, factor=tile.columns)
-    s[output].reorder(*lead, n_o, m_o, m_i, n_v, lane)
     several = (_size(output.shape[-1]) or 1) > panel
-    if not several:  # one panel: its loop has one iteration and stays outside
-        s[output].reorder(n_o, *lead, m_o, m_i, n_v, lane)
+    if several:
+        s[output].reorder(*single, *lead, n_o, m_o, m_i, n_v, lane)
+    else:  # one panel: its loop has one iteration and stays outside
+        s[output].reorder(*single, n_o, *lead, m_o, m_i, n_v, lane)
     parallel, *rest = [*lead, *([n_o] if several else []), m_o]
     for loop in rest:
         parallel = s[output].fuse(parallel, loop)

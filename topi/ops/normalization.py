@@ -48,9 +48,18 @@ batch_norm.case([(2, 5, 4, 3), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
 batch_norm.case([(2, 5), (5,), (5,), (5,), (5,)], low=0.2, high=2.0)
 
 
-def _normalised(x: Expr, mean: Expr, variance: Expr, epsilon: float) -> Expr:
-    """(x - mean) / sqrt(variance + epsilon), computed in the type of the statistics, in the type of x."""
-    return ((wide(x) - mean) / te.sqrt(variance + epsilon)).astype(x.dtype)
+def _normalised(x: Expr, mean: Expr, scale: Expr) -> Expr:
+    """(x - mean) * scale, computed in the type of the statistics, in the type of x."""
+    return ((wide(x) - mean) * scale).astype(x.dtype)
+
+
+def _inverse_deviation(variance: Tensor, epsilon: float, name: str) -> Tensor:
+    """1 / sqrt(variance + epsilon), once for all elements that are scaled by it."""
+    return te.compute(
+        variance.shape,
+        lambda *i: const(1, variance.dtype) / te.sqrt(variance(*i) + epsilon),
+        name=f"{name}_inverse_deviation",
+    )
 
 
 def _moments(x: Tensor, axes: Sequence[int], name: str) -> tuple[Tensor, Tensor]:
@@ -78,13 +87,14 @@ def batch_norm_training(
     """Batch normalisation by the statistics of this batch; also the running mean and variance updated by `momentum`."""
     axes = tuple(n for n in range(len(x.shape)) if n != 1)
     m, v = _moments(x, axes, "batch_norm")
+    r = _inverse_deviation(v, epsilon, "batch_norm")
 
     def at(c: Expr) -> list[Expr]:
         return [c if n == 1 else const(0) for n in range(len(x.shape))]
 
     y = te.compute(
         x.shape,
-        lambda *i: _normalised(x(*i), m(*at(i[1])), v(*at(i[1])), epsilon) * scale(i[1]) + bias(i[1]),
+        lambda *i: _normalised(x(*i), m(*at(i[1])), r(*at(i[1]))) * scale(i[1]) + bias(i[1]),
         name="batch_norm_training",
     )
     one = const(1.0, mean.dtype)
@@ -123,10 +133,11 @@ def layer_norm(
     place = normalize_axis("layer_norm", axis, len(x.shape))
     axes = tuple(range(place, len(x.shape)))
     mean, variance = _moments(x, axes, "layer_norm")
+    inverse = _inverse_deviation(variance, epsilon, "layer_norm")
 
     def element(*i: Expr) -> Expr:
         kept = [const(0) if n in axes else v for n, v in enumerate(i)]
-        y = _normalised(x(*i), mean(*kept), variance(*kept), epsilon) * read(scale, i)
+        y = _normalised(x(*i), mean(*kept), inverse(*kept)) * read(scale, i)
         return y if bias is None else y + read(bias, i)
 
     return te.compute(x.shape, element, name="layer_norm")
@@ -155,9 +166,11 @@ def rms_norm(x: Tensor, scale: Tensor, /, *, axis: int = -1, epsilon: float = 1e
         x, axes, True, "rms_norm_square", te.sum, lambda v: v * v, lambda total, n: total / n.astype(total.dtype)
     )
 
+    inverse = _inverse_deviation(square, epsilon, "rms_norm")
+
     def element(*i: Expr) -> Expr:
         kept = [const(0) if n in axes else v for n, v in enumerate(i)]
-        return (wide(x(*i)) / te.sqrt(square(*kept) + epsilon)).astype(x.dtype) * read(scale, i)
+        return (wide(x(*i)) * inverse(*kept)).astype(x.dtype) * read(scale, i)
 
     return te.compute(x.shape, element, name="rms_norm")
 
@@ -176,10 +189,11 @@ def instance_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, epsilon: float =
     """Each image's channel normalised by its own mean and variance over the spatial axes."""
     axes = tuple(range(2, len(x.shape)))
     mean, variance = _moments(x, axes, "instance_norm")
+    inverse = _inverse_deviation(variance, epsilon, "instance_norm")
 
     def element(*i: Expr) -> Expr:
         kept = [const(0) if n in axes else v for n, v in enumerate(i)]
-        return _normalised(x(*i), mean(*kept), variance(*kept), epsilon) * scale(i[1]) + bias(i[1])
+        return _normalised(x(*i), mean(*kept), inverse(*kept)) * scale(i[1]) + bias(i[1])
 
     return te.compute(x.shape, element, name="instance_norm")
 
@@ -279,10 +293,11 @@ def group_norm(x: Tensor, scale: Tensor, bias: Tensor, /, *, groups: int, epsilo
         return centred * centred
 
     variance = moment(squared, "group_norm_variance")
+    inverse = _inverse_deviation(variance, epsilon, "group_norm")
 
     def element(*i: Expr) -> Expr:
         n, g = i[0], floordiv(i[1], size)
-        return _normalised(x(*i), mean(n, g), variance(n, g), epsilon) * scale(i[1]) + bias(i[1])
+        return _normalised(x(*i), mean(n, g), inverse(n, g)) * scale(i[1]) + bias(i[1])
 
     return te.compute(x.shape, element, name="group_norm")
 

@@ -14,6 +14,7 @@ from tensorir.expr import Expr, const
 from tensorir.te import Tensor
 from topi.chunks import long_sum
 from topi.halves import rounded, wide
+from topi.lanes import has_lanes, reduce_in_lanes
 from topi.op import Onnx, Op, Source, attribute, input_value, op
 from topi.ops.shape import normalize_axes, normalize_axis
 
@@ -77,12 +78,12 @@ def reduced(
     loops = {a: te.reduce_axis(x.shape[a], f"r{a}") for a in axes}
     shape = [const(1) if n in loops else e for n, e in enumerate(x.shape) if keepdims or n not in loops]
 
-    def element(*point: Expr) -> Expr:
+    def element(*point: Expr, along: Expr | None = None) -> Expr:
         rest = iter(point)
         place: list[Expr] = []
         for n in range(len(x.shape)):
             if n in loops:
-                place.append(loops[n].var)
+                place.append(loops[n].var if along is None else along)
                 if keepdims:
                     next(rest)
             else:
@@ -93,7 +94,10 @@ def reduced(
 
     label = name if after is None else f"{name}_total"
     if not loops:
-        total = te.compute(shape, element, name=label)
+        total = te.compute(shape, lambda *i: element(*i), name=label)
+    elif axes == (len(x.shape) - 1,) and has_lanes(x.shape[-1]):
+        extent = int(x.shape[-1].value)  # type: ignore[attr-defined]
+        total = reduce_in_lanes(shape, extent, lambda k, *i: element(*i, along=k), reduce, label)
     elif reduce is te.sum:
         total = long_sum(shape, list(loops.values()), lambda *i: (element(*i), None), label)
     else:
@@ -212,21 +216,28 @@ def _softmax_onnx(onnx: str) -> list[Onnx]:
     ]
 
 
+NOTHING = -80.0
+"""Below this exponent a probability is 0: 1e-35 adds nothing to a sum that holds a 1, and a denormal number makes each
+product that reads it a hundred times slower."""
+
+
 def _softmax(x: Tensor, axes: tuple[int, ...], log: bool, name: str) -> Tensor:
     top = reduced(x, axes, True, f"{name}_max", te.max)
 
     def kept(i: tuple[Expr, ...]) -> list[Expr]:
         return [const(0) if n in axes else v for n, v in enumerate(i)]
 
-    powers = te.compute(x.shape, lambda *i: te.exp(wide(x(*i)) - wide(top(*kept(i)))), name=f"{name}_exp")
+    def power(*i: Expr) -> Expr:
+        below = wide(x(*i)) - wide(top(*kept(i)))
+        return te.exp(below) if log else te.select(below < NOTHING, const(0, below.dtype), te.exp(below))
+
+    powers = te.compute(x.shape, power, name=f"{name}_exp")
     total = reduced(powers, axes, True, f"{name}_sum", te.sum)
-
-    def element(*i: Expr) -> Expr:
-        if log:
-            return wide(x(*i)) - wide(top(*kept(i))) - te.log(total(*kept(i)))
-        return powers(*i) / total(*kept(i))
-
-    return te.compute(x.shape, lambda *i: element(*i).astype(x.dtype), name=name)
+    if log:
+        shift = te.compute(top.shape, lambda *i: wide(top(*i)) + te.log(total(*i)), name=f"{name}_shift")
+        return te.compute(x.shape, lambda *i: (wide(x(*i)) - shift(*kept(i))).astype(x.dtype), name=name)
+    scale = te.compute(total.shape, lambda *i: const(1, total.dtype) / total(*i), name=f"{name}_scale")
+    return te.compute(x.shape, lambda *i: (powers(*i) * scale(*kept(i))).astype(x.dtype), name=name)
 
 
 @op("softmax", onnx=_softmax_onnx("Softmax"), axis_attrs={"axis": "axis", "coerce": "unset"})

@@ -209,8 +209,15 @@ def _eye_like(importer: _Importer, node: OnnxNode) -> list[Value]:
 
 @converter("Pow")
 def _pow(importer: _Importer, node: OnnxNode) -> Any:
-    """The result has the base's type; an integer base with a float exponent is computed in the exponent's type."""
+    """The result has the base's type; an integer base with a float exponent is computed in the exponent's type. Squares
+    and cubes of floats are products, as in other engines: a power in float64 costs fifty times as much."""
     base, exponent = node.operand(0), node.operand(1)
+    known = importer.builder.constants.get(exponent)
+    if known is not None and known.size == 1 and exponent.rank <= base.rank and base.dtype.is_float:
+        power = float(known.reshape(-1)[0])
+        if power in (2.0, 3.0):
+            square = importer.add("multiply", [base, base], {}, node, last=power == 2.0)
+            return square if power == 2.0 else importer.add("multiply", [square[0], base], {}, node)
     if node.version < 7:
         return importer.add("power", aligned(importer, node), {}, node)
     if base.dtype == exponent.dtype or base.dtype.is_float == exponent.dtype.is_float:
