@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from graphir.errors import ModelError, UnsupportedError
+from graphir.errors import FallbackWarning, ModelError, UnsupportedError
 from graphir.executor import Executable
 from graphir.groups import GraphKernel, group_call, kernel_nodes, kernel_of, unscheduled_kernel
 from graphir.ir import Graph, Node
@@ -158,15 +159,21 @@ def _kernel(call: Any, context: PassContext) -> GraphKernel:
         reason = _first_line(error)
     chosen = [n.implementation for n in call.spec.nodes if n.implementation is not None]
     if chosen:
-        context.note(f"kernels: {call.label} by {chosen[0]} failed, the generic schedule is taken: {reason}")
+        _fall_back(context, f"{call.label} by {chosen[0]} failed, the generic schedule is taken: {reason}")
         nodes = tuple(dataclasses.replace(n, implementation=None) for n in call.spec.nodes)
         call = dataclasses.replace(call, spec=dataclasses.replace(call.spec, nodes=nodes))
         try:
             return kernel_of(call, context.target)
         except NestorError as error:
             reason = _first_line(error)
-    context.note(f"kernels: the generic schedule of {call.label} failed, it runs unscheduled: {reason}")
+    _fall_back(context, f"the generic schedule of {call.label} failed, it runs unscheduled: {reason}")
     return unscheduled_kernel(call, context.target)
+
+
+def _fall_back(context: PassContext, what: str) -> None:
+    """Says loudly that a kernel is not what was chosen."""
+    context.note(f"kernels: {what}")
+    warnings.warn(f"kernels: {what}", FallbackWarning, stacklevel=2)
 
 
 def _first_line(error: NestorError) -> str:

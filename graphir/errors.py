@@ -36,5 +36,10 @@ class InputError(UserError):
     """An array handed to an executable that does not fit the model's input or output; names it."""
 
 
+class FallbackWarning(UserWarning):
+    """A kernel that could not be built as chosen and runs by a slower program. Where speed is promised make it an
+    error: `warnings.simplefilter("error", nestor.FallbackWarning)`."""
+
+
 class PassError(UserError):
     """A pass asked for by a name that does not exist, or used wrongly."""

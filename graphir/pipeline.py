@@ -1,7 +1,8 @@
 """The passes over Graph IR in order, each with its reason, and what runs them.
 
 A pass is a pure function `run(graph, context) -> graph` that gives the same object back when nothing changed. Every
-graph is verified before and after a pass, every pass is timed, and `NESTOR_LOG=debug` prints what each one did.
+graph is verified before and after a pass; the log has the time of each pass and by how much memory grew in it, and
+`NESTOR_LOG=debug` prints at once what each one did.
 `NESTOR_DUMP=folder` (or `context.dumps`) keeps the text of the graph around every pass.
 """
 
@@ -57,6 +58,9 @@ class PassContext:
     log: list[str] = field(default_factory=list)
     dumps: dict[str, tuple[str, str]] | None = None
     times: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+    """Bytes by which the process was larger after each pass than before, where the system says."""
+    passes_run: int = 0
 
     def note(self, line: str) -> None:
         """A line for `exe.log`, printed at once under NESTOR_LOG=debug."""
@@ -117,18 +121,20 @@ def graph_pass(function: Callable[..., Graph] | None = None, *, name: str | None
 def run_pass(entry: GraphPass, graph: Graph, context: PassContext) -> Graph:
     """One pass, verified in and out, timed, logged and dumped."""
     verify_graph(graph, where=f"(before {entry.name})", types=False)
-    start = time.perf_counter()
+    start, resident = time.perf_counter(), resident_bytes()
     result = entry.run(graph, context)
     if entry.branches and isinstance(result, Graph):
         result = _in_branches(entry, result, context)
-    seconds = time.perf_counter() - start
+    seconds, grown = time.perf_counter() - start, resident_bytes() - resident
     context.times[entry.name] = context.times.get(entry.name, 0.0) + seconds
+    context.memory[entry.name] = context.memory.get(entry.name, 0) + grown
+    context.passes_run += 1
     if not isinstance(result, Graph):
         raise PassError(f"the pass {entry.name} gave {type(result).__name__} back, not a Graph")
     if result is not graph:
         verify_graph(result, where=entry.name)
     change = "no change" if result is graph else f"{len(graph.nodes)} nodes to {len(result.nodes)}"
-    context.note(f"{entry.name}: {change}, {seconds * 1e3:.1f} ms")
+    context.note(f"{entry.name}: {change}, {seconds * 1e3:.1f} ms, {grown / 1e6:+.1f} MB")
     _dump(entry.name, graph, result, context)
     return result
 
@@ -198,6 +204,15 @@ def resolve_target(target: str | Target) -> Target:
     return resolve(target)
 
 
+def resident_bytes() -> int:
+    """Bytes of memory that the process holds now; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 def log_level() -> str:
     """The value of NESTOR_LOG, in lower case."""
     return os.environ.get("NESTOR_LOG", "").lower()
@@ -210,8 +225,7 @@ def _dump(name: str, before: Graph, after: Graph, context: PassContext) -> None:
     folder = os.environ.get("NESTOR_DUMP")
     if context.dumps is None and not folder:
         return
-    number = sum(1 for line in context.log if line.endswith(" ms"))
-    label = f"{number:02}-{name}"
+    label = f"{context.passes_run:02}-{name}"
     texts = repr(before), repr(after)
     if context.dumps is not None:
         context.dumps[label] = texts

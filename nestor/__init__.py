@@ -47,6 +47,7 @@ _EXPORTS = {
     "NestorError": "tensorir.errors:NestorError",
     "UserError": "tensorir.errors:UserError",
     "InternalError": "tensorir.errors:InternalError",
+    "FallbackWarning": "graphir.errors:FallbackWarning",
 }
 
 __all__ = sorted(_EXPORTS)  # noqa: PLE0605

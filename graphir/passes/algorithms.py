@@ -65,12 +65,19 @@ def _choose(node: Node, fixed: set, context: PassContext) -> tuple[Algorithm, Ca
     if implementation is None:
         return None
     best, limit = None, implementation.cost(call, context.target)
+    refused: dict[str, list[str]] = {}
     for candidate in op.algorithms:
         reason = candidate.applicable(call, context.target)
         if reason is not None:
-            context.note(f"algorithms: {node.name} ({node.op}) not by {candidate.name}: {reason}")
+            refused.setdefault(reason, []).append(candidate.name)
             continue
         cost = candidate.cost(call, context.target)
         if cost < limit:
             best, limit = candidate, cost
-    return None if best is None else (best, call)
+        else:
+            refused.setdefault("the model finds it slower", []).append(candidate.name)
+    if best is None:
+        reasons = "; ".join(f"{' and '.join(names)}: {reason}" for reason, names in refused.items())
+        context.note(f"algorithms: {node.name} ({node.op}) stays as it is; not by {reasons}")
+        return None
+    return best, call

@@ -129,12 +129,13 @@ class _Walk:
             tuple(v is not None and v in self.fixed for v in node.inputs),
         )
         chosen, reasons = choose_implementation(call, self.context.target, self.context.precision)
-        for reason in reasons:
-            self.context.note(f"layouts: {node.name} ({node.op}) not by {reason}")
+        if chosen is not None or reasons:
+            by = "its plain compute" if chosen is None else chosen.name
+            bounded = " (bounded accuracy)" if chosen is not None and chosen.accuracy == "bounded" else ""
+            refused = f"; not {'; not '.join(reasons)}" if reasons else ""
+            self.context.note(f"layouts: {node.name} ({node.op}) by {by}{bounded}{refused}")
         if chosen is not None:
             operands, results = chosen.layouts(call, self.context.target)
-            bounded = " (bounded accuracy)" if chosen.accuracy == "bounded" else ""
-            self.context.note(f"layouts: {node.name} ({node.op}) by {chosen.name}{bounded}")
             wanted = [
                 None if v is None else (layout if layout is not None else Layout.plain(v.rank))
                 for v, layout in zip(node.inputs, operands, strict=True)
