@@ -706,6 +706,8 @@ def _join_quotients(scope: IndexScope, form: Form) -> Form:
                 if quotient is None or not isinstance(atom.b, Const):
                     continue
                 n = int(atom.b.value)
+                if n == 0:  # quotient and remainder by zero are zero
+                    continue
                 if form.terms.get(quotient, 0) == c * n:
                     form = form.without(atom).without(quotient).plus(inner, c)
                     break

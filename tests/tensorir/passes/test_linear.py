@@ -170,3 +170,12 @@ def test_two_ways_to_write_the_digits_of_one_number_join() -> None:
         for point in itertools.product(range(64), range(9)):
             env = dict(zip((x, i), point, strict=True))
             assert evaluate(scope.simplify(e), env) == evaluate(e, env)
+
+
+def test_a_remainder_by_zero_is_no_part_of_a_number() -> None:
+    scope = IndexScope()
+    x, y = Var("x"), Var("y")
+    for e in (y + x % const(0), y + x // const(0) * 3 + x % const(0)):
+        for point in itertools.product(range(-3, 4), range(3)):
+            env = dict(zip((x, y), point, strict=True))
+            assert evaluate(scope.simplify(e), env) == evaluate(e, env)
