@@ -14,16 +14,17 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from targets.advice import Advice, advise
 from targets.arguments import Arguments, Signature
 from targets.externs import HostFunction, extern_signatures
 from targets.llvm.compile import CompiledKernel
 from targets.llvm.machine import require_runnable
 from targets.llvm.runtime import KernelError, NativeFunction, Status, load
 from targets.reference import ReferenceKernel
+from targets.sanitize import sanitize
 from tensorir.errors import UserError
 from tensorir.html import func_html
 from tensorir.interpreter import interpret
-from tensorir.passes.pipeline import thread_form
 from tensorir.stmt import Func
 from tensorir.target import Target
 
@@ -103,19 +104,27 @@ class Kernel:
         """Runs the kernel's program on copies of the arrays in the checked interpreter, so best at small sizes. Raises
         `SanitizerError` on an access out of bounds, a read of memory never written, an output never written whole, and
         a race between parallel iterations or vector lanes, with the loops and both accesses. For a GPU its lowered
-        form runs too, each thread on its own from barrier to barrier: races within and between blocks, and threads that
-        do not meet at a barrier. Gives a sentence."""
+        form runs too, each thread on its own from barrier to barrier: races within and between blocks, threads that do
+        not meet at a barrier, lanes of a warp that come apart, copies not waited for, and other results than the
+        program's. Gives a sentence."""
         checked = self._signature.check(arrays, dims)
         sizes = dict(zip(self.func.dims, checked.dims, strict=True))
-        interpret(self.func, [a.copy() for a in checked.arrays], sizes, mode="checked", complete=True)
+        sanitize(self.func, self.target, checked.arrays, sizes)
         if self.target.gpu:
-            threads = thread_form(self.func, self.target)
-            interpret(threads, [a.copy() for a in checked.arrays], sizes, mode="checked", complete=True)
             return (
                 f"{self.name}: every access is in bounds and of written memory, no two threads or blocks race,"
-                " all threads of a block meet at every barrier"
+                " all threads of a block meet at every barrier, and they do what the program does"
             )
         return f"{self.name}: every access is in bounds and of written memory, no two iterations race"
+
+    def advice(self, *arrays: Any, **dims: int) -> tuple[Advice, ...]:
+        """What each access of a kernel for a GPU costs, seen in a run of the interpreter, so best at small sizes: bank
+        conflicts in shared memory, transactions of global memory. `is_bad` says where there is something to gain."""
+        if not self.target.gpu:
+            raise UserError(f"{self.name}: there is advice for kernels of a GPU only, not for {self.target}")
+        checked = self._signature.check(arrays, dims)
+        sizes = dict(zip(self.func.dims, checked.dims, strict=True))
+        return advise(self.func, self.target, checked.arrays, sizes)
 
     @property
     def resources(self) -> dict[str, Any]:

@@ -175,11 +175,23 @@ for _name in SHUFFLES:
     register(Intrinsic(_name, 4, ("bool", *NUMBERS), _same))
 
 
+register(Intrinsic("async_copy", 1, ("bool", *NUMBERS), _same))
+register(Intrinsic("copy_commit", 0, (), lambda: dtypes.int32, None, True))
+register(Intrinsic("copy_wait", 1, ("int",), lambda *_: dtypes.int32, None, True))
+"""`async_copy(x)` is x. In a kernel in thread form a store of it to shared memory is only begun: it is done once its
+thread has made what it began since the last time a group (copy_commit) and waited until at most so many of its groups
+are not done (copy_wait)."""
+
 MATRIX = {"mma_fill": 3, "mma_load": 4, "mma_store": 4, "mma_sync": 8}
 """The matrix instructions (see `tensorir.matrix`) and how many operands they take."""
 
 for _name, _arity in MATRIX.items():
     register(Intrinsic(_name, _arity, ("bool", *NUMBERS), lambda *_: dtypes.int32, None, True))
+
+
+def async_copy(x: Any) -> Expr:
+    """x, which a GPU copies from global to shared memory while its threads go on."""
+    return call("async_copy", x)
 
 
 def pack4(a: Any, b: Any, c: Any, d: Any) -> Expr:

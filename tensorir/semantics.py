@@ -441,11 +441,16 @@ def dot4_s8(total: int, a: int, b: int) -> int:
     return (total + (1 << 31) & 0xFFFFFFFF) - (1 << 31)
 
 
+_INTRINSICS["async_copy"] = lambda t, x: x
 _INTRINSICS["pack4"] = lambda t, *x: pack4(*x)
 _INTRINSICS["dot4_i8"] = lambda t, *x: dot4_i8(*x)
 _INTRINSICS["dot4_s8"] = lambda t, *x: dot4_s8(*x)
 
-PRIMITIVES = frozenset((*_INTRINSICS, "reinterpret", "address", "prefetch", "barrier", *SHUFFLES, *MATRIX))
+PRIMITIVES = frozenset(
+    (
+        *_INTRINSICS, "reinterpret", "address", "prefetch", "barrier", "copy_commit", "copy_wait", *SHUFFLES, *MATRIX,
+    )
+)  # fmt: skip
 """The intrinsics that are not expressions over others."""
 
 

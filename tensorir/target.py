@@ -32,7 +32,8 @@ class Target:
     access is about as cheap as a plain one; `fma_units` counts the FMAs of a whole vector that a core begins in a
     cycle; `native_*` say that arithmetic exists in that type (else it is legalised to float32 with rounding after each
     operation). `max_threads` is the most threads of a GPU block (1 on a CPU).
-    `matrix` says that a warp multiplies tiles of matrices in one instruction.
+    `matrix` says that a warp multiplies tiles of matrices in one instruction; `async_copies` that threads can go on
+    while memory is copied from global to shared: on a target without, `async_copy` is a plain copy.
     `channels_last` says that convolutions without a blocked implementation run with their channels innermost.
     """
 
@@ -57,6 +58,7 @@ class Target:
     shared_bytes: int = 0
     gpu: bool = False
     matrix: bool = False
+    async_copies: bool = False
     channels_last: bool = False
 
     @staticmethod
@@ -293,7 +295,8 @@ def _cuda_facts(options: dict[str, str]) -> dict[str, Any]:
     return {
         "arch": arch, "vector_bits": 128, "vector_registers": 64, "fma": True, "native_float16": level >= 53,
         "native_bfloat16": level >= 80, "index_bits": 32, "max_threads": 1024, "warp_size": 32,
-        "shared_bytes": 48 << 10, "gpu": True, "matrix": level >= 70, "channels_last": _channels_last(options),
+        "shared_bytes": 48 << 10, "gpu": True, "matrix": level >= 70,
+        "async_copies": level >= 80, "channels_last": _channels_last(options),
     }  # fmt: skip
 
 

@@ -62,6 +62,7 @@ from tensorir.intrinsics import (
     acosh,
     asin,
     asinh,
+    async_copy,
     atan,
     atanh,
     ceil,
@@ -104,13 +105,13 @@ from tensorir.visit import free_vars, rewrite_expr, rewrite_stmt, substitute, wa
 
 __all__ = [
     "ComputeOp", "ExternOp", "Operation", "PlaceholderOp", "ScanOp", "Tensor", "abs", "acos", "acosh", "all", "any",
-    "argmax", "argmin", "asin", "asinh", "atan", "atanh", "cast", "ceil", "comm_reducer", "compute", "const", "cos",
-    "cosh", "create_func", "dot4_i8", "dot4_s8", "equal", "erf", "exp", "exp2", "expm1", "extern", "floor",
-    "floordiv", "floormod", "fma", "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p", "log2",
-    "logical_and", "logical_not", "logical_or", "max", "max_value", "maximum", "min", "min_value", "minimum",
-    "not_equal", "pack4", "placeholder", "pow_", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt",
-    "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc", "truncdiv",
-    "truncmod", "var",
+    "argmax", "argmin", "asin", "asinh", "async_copy", "atan", "atanh", "cast", "ceil", "comm_reducer", "compute",
+    "const", "cos", "cosh", "create_func", "dot4_i8", "dot4_s8", "equal", "erf", "exp", "exp2", "expm1", "extern",
+    "floor", "floordiv", "floormod", "fma", "if_then_else", "isinf", "isnan", "less", "less_equal", "log", "log1p",
+    "log2", "logical_and", "logical_not", "logical_or", "max", "max_value", "maximum", "min", "min_value",
+    "minimum", "not_equal", "pack4", "placeholder", "pow_", "power", "prod", "reduce_axis", "reinterpret", "round",
+    "rsqrt", "scan", "select", "sigmoid", "sin", "sinh", "sqrt", "sum", "tan", "tanh", "thread_axis", "trunc",
+    "truncdiv", "truncmod", "var",
 ]  # fmt: skip
 
 

@@ -77,6 +77,13 @@ _SINGLE = {
 }
 
 _CUDA = {
+    **{
+        f"copy_async{n}": f"""void copy_async{n}(void *to, const void *from) {{
+  asm volatile("cp.async.c{"g" if n == 16 else "a"}.shared.global [%0], [%1], {n};"
+               : : "r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
+}}"""
+        for n in (4, 8, 16)
+    },
     "dot4_i8": """i32 dot4_i8(i32 total, u32 a, u32 b) {
   i32 result;
   asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(total));

@@ -24,6 +24,7 @@ from tensorir.buffer import Buffer
 from tensorir.dtypes import DType
 from tensorir.errors import InternalError, UserError
 from tensorir.expr import Const, Expr, Load, Ramp, Var
+from tensorir.interpreter.kernels import is_asynchronous
 from tensorir.intrinsics import SHUFFLES
 from tensorir.matrix import SIZE, Tile, is_matrix, tiles
 from tensorir.passes.accesses import bind_loops
@@ -257,6 +258,9 @@ class _Writer:
 
     def _store(self, s: Store) -> None:
         index = s.indices[0]
+        if is_asynchronous(s):
+            self._begin_copy(s)
+            return
         if isinstance(index, Ramp):
             self._wide_copy(s, index)
             return
@@ -273,6 +277,27 @@ class _Writer:
         place = self.text(index)
         value = self.text(s.value)
         self.line(f"{self.names[s.buffer]}[{bare(place)}] = {bare(value)};")
+
+    def _begin_copy(self, s: Store) -> None:
+        """An asynchronous copy, of an element or of several neighbours."""
+        assert isinstance(s.value, ir.Call)
+        load = s.value.args[0]
+        nbytes = s.value.dtype.lanes * s.buffer.dtype.nbytes
+        if not isinstance(load, Load) or load.buffer.scope != "global" or s.buffer.scope != "shared":
+            raise UserError(f"{s.buffer.name} is copied asynchronously, but not from global to shared memory")
+        if nbytes not in (4, 8, 16):
+            raise UserError(
+                f"{s.buffer.name} is copied asynchronously, {nbytes} bytes at once, but a copy takes 4, 8 or 16",
+                help=f"split its last loop by {max(1, 4 // s.buffer.dtype.nbytes)} or more and vectorize it, where"
+                " both sides are aligned",
+            )
+        starts = [i.base if isinstance(i, Ramp) else i for i in (s.indices[0], load.indices[0])]
+        with self.statement(indices=tuple(starts)):
+            to, start = (self.text(e) for e in starts)
+        call = self.call(
+            f"copy_async{nbytes}", f"{self.names[s.buffer]} + {to}", f"{self.names[load.buffer]} + {start}"
+        )
+        self.line(f"{call};")
 
     def _wide_copy(self, s: Store, index: Ramp) -> None:
         load = s.value
@@ -355,6 +380,9 @@ class _Writer:
                 f"{call.name[7:]} is a function of the host and cannot run in a kernel for {self.dialect.name}",
                 help="leave this node on the CPU",
             )
+        if isinstance(call, ir.Call) and call.name in ("copy_commit", "copy_wait"):
+            what = f"wait_group {_number(call.args[0])}" if call.args else "commit_group"
+            self.line(f'asm volatile("cp.async.{what};" ::: "memory");')
         # a prefetch is a wish
 
     # ------------------------------------------------------------------------------------------------ expressions
@@ -427,6 +455,11 @@ class _Writer:
         if source[0] == "f":
             return f"({result}){self.reinterpreted(text, source, 'u' + source[1:])}"
         return self.reinterpreted(f"({'u' + source[1:]})({text})", "u" + source[1:], result)
+
+
+def _number(e: Expr) -> int:
+    assert isinstance(e, Const)
+    return int(e.value)
 
 
 def _index_sides(e: Expr) -> tuple[Expr, ...]:

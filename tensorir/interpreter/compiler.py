@@ -11,6 +11,7 @@ from typing import Any
 from tensorir.expr import Expr, Var
 from tensorir.interpreter import expressions, statements
 from tensorir.interpreter.kernels import (
+    Copies,
     Meeting,
     as_warp,
     exchange,
@@ -30,7 +31,8 @@ _MAX_DIM = 1 << 40
 
 @dataclass
 class Program:
-    """A compiled program: `function(*memories, *dims)` and in checked mode a monitor as the last argument."""
+    """A compiled program: `function(*memories, *dims)` and in checked mode a monitor as the last argument. `sites` tell
+    of each access what it is, `widths` of how many lanes."""
 
     source: str
     function: Callable[..., None]
@@ -39,6 +41,7 @@ class Program:
     places: list[Place]
     filename: str
     sites: Sequence[Callable[[], str]] = ()
+    widths: Sequence[int] = ()
 
     def place(self, error: BaseException) -> tuple[str, ...]:
         """Where in the program an exception left it: block and loops with their values."""
@@ -69,7 +72,7 @@ def compile_program(func: Func, checked: bool) -> Program:
     """`func` as a Python function over memories and dimensions."""
     c = Compiler(checked, thread_form=is_thread_form(func))
     c.globals.update(run_block=run_block, share=share, Meeting=Meeting, exchange=exchange)
-    c.globals.update(one_of_a_warp=one_of_a_warp, as_warp=as_warp)
+    c.globals.update(one_of_a_warp=one_of_a_warp, as_warp=as_warp, Copies=Copies)
     names = []
     for buffer in func.params:
         c.buffers[buffer] = c.fresh(buffer.name)
@@ -92,7 +95,7 @@ def compile_program(func: Func, checked: bool) -> Program:
     stored = {id(s.buffer) for s in walk_stmt(func.body) if isinstance(s, Store)}
     first_output = len(func.params) - func.outputs
     written = frozenset(i for i, p in enumerate(func.params) if id(p) in stored or i >= first_output)
-    return Program(source, function, tuple(dims.values()), written, places, filename, c.sites)
+    return Program(source, function, tuple(dims.values()), written, places, filename, c.sites, c.widths)
 
 
 @lru_cache(maxsize=1024)

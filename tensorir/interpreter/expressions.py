@@ -205,6 +205,8 @@ def _emit_call(c: Compiler, e: ir.Call) -> Value:
         return Value(f"({x} == INF or {x} == NINF)", 0, 1, 1)
     if e.name in ("address", "prefetch", "barrier"):
         return Value("0")
+    if e.name == "async_copy":
+        return c.memo[e.args[0]]
     if e.name in SHUFFLES:
         return _emit_shuffle(c, e)
     if e.name.startswith("extern:"):

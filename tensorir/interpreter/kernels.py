@@ -13,13 +13,15 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from tensorir.dtypes import DType
+from tensorir.expr import Call
 from tensorir.interpreter.memory import UNWRITTEN, CheckedMemory, Context, Monitor, SanitizerError
 from tensorir.interpreter.source import Compiler, Value, full_interval
 from tensorir.matrix import LANES
-from tensorir.stmt import For, Func
+from tensorir.stmt import For, Func, Stmt, Store
+from tensorir.visit import walk_stmt
 
 Place = tuple[int, tuple[int, ...]]
 
@@ -37,6 +39,8 @@ class Meeting(NamedTuple):
 
 Thread = Generator[Place | Meeting, Any, None]
 
+COPIES = "own_copies"
+"""The Python name of a thread's asynchronous copies."""
 FORM = "thread_form"
 """The attribute of a function whose kernels are in thread form."""
 
@@ -66,6 +70,8 @@ def write_kernel(c: Compiler, s: For) -> None:
     with c.indented(f"def {name}({', '.join([block, *indices])}):"):
         c.nest, c.block_memory, c.kernel_loops = 0, block, len(c.loops)
         c.concurrent = (*around, (None, "thread"))
+        if any(is_asynchronous(x) for x in walk_stmt(body)):
+            c.line(f"{COPIES} = Copies()")
         c.stmt(body)
         c.line("return")
         c.line("yield")
@@ -146,6 +152,39 @@ def share(block: dict[Any, Any], name: str, iteration: tuple[int, ...], make: Ca
     return found
 
 
+class Copies:
+    """The asynchronous copies of one thread: those begun since the last group, and the groups not waited for."""
+
+    def __init__(self) -> None:
+        self.open: list[tuple[Any, Any, int, int]] = []
+        self.groups: list[list[tuple[Any, Any, int, int]]] = []
+
+    def begin(self, memory: Any, value: Any, position: int, site: int) -> None:
+        """A copy of a value begins; in plain mode the element keeps what it had until the copy is done."""
+        if isinstance(memory, CheckedMemory):
+            memory.begin_copy(value, position, site)
+        self.open.append((memory, value, position, site))
+
+    def commit(self) -> None:
+        """What was begun is a group."""
+        self.groups.append(self.open)
+        self.open = []
+
+    def wait(self, count: int) -> None:
+        """Until at most `count` groups, the last ones, are not done."""
+        while len(self.groups) > count:
+            for memory, value, position, site in self.groups.pop(0):
+                if isinstance(memory, CheckedMemory):
+                    memory.end_copy(value, position, site)
+                else:
+                    memory[position] = value
+
+
+def is_asynchronous(s: Stmt) -> bool:
+    """Whether a statement stores what is copied asynchronously."""
+    return isinstance(s, Store) and isinstance(s.value, Call) and s.value.name == "async_copy"
+
+
 def run_block(function: Callable[..., Thread], extents: tuple[int, ...], monitor: Monitor | None, axes: str) -> None:
     """Runs all threads of a block. Raises `SanitizerError` if they do not meet at every barrier, or the lanes of a warp
     at what they do together."""
@@ -177,11 +216,13 @@ class _Block:
         self.execution = 0 if monitor is None else monitor.enter()
         self.phase = 0
 
-    def enter(self, thread: tuple[int, ...]) -> None:
-        """What is touched from now on is touched by `thread`."""
+    def enter(self, running: _Running) -> None:
+        """What is touched from now on is touched by this thread."""
         if self.monitor is not None:
-            entry: Any = ((self.execution, self.phase), thread, ("the threads of", self.axes))
+            entry: Any = ((self.execution, self.phase), running.thread, ("the threads of", self.axes))
             self.monitor.context = (*self.context, entry)
+            if self.monitor.trace is not None:
+                self.monitor.trace.thread = (self.execution, running.number)
 
     def run_phase(self) -> None:
         """All threads to the next barrier, or to their end."""
@@ -192,7 +233,7 @@ class _Block:
         while ready:
             meeting: dict[int, tuple[_Running, Meeting]] = {}
             for running, answer in ready:
-                self.enter(running.thread)
+                self.enter(running)
                 try:
                     event = running.generator.send(answer)
                 except StopIteration:
@@ -227,7 +268,7 @@ class _Block:
                         f" {number - first} of its warp does not come",
                         help="all lanes of a warp come together: move it out of conditions that differ between them",
                     )
-            self.enter(running.thread)
+            self.enter(running)
             answers = event.together([meeting[n][1].brings for n in lanes])
             ready += [(meeting[n][0], answer) for n, answer in zip(lanes, answers, strict=True)]
             numbers = [n for n in numbers if n not in lanes]
@@ -235,13 +276,33 @@ class _Block:
         return ready
 
 
+class _Nothing:
+    """What a lane gets from a shuffle where no lane is to bring anything; any use of it is an error."""
+
+    def _used(self, *_: Any) -> NoReturn:
+        raise SanitizerError(
+            "the result of a shuffle is used by a lane that no other brings a value to",
+            help="a condition that says for which lanes the shuffle has a meaning is missing around the use",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _used
+    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __abs__ = __and__ = __rand__ = __or__ = __ror__ = _used
+    __xor__ = __rxor__ = __float__ = __int__ = __index__ = __bool__ = _used
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lshift__ = __rshift__ = _used
+    __eq__ = __ne__ = _used  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+NOTHING = _Nothing()
+
+
 def exchange(brought: list[tuple[Any, int, bool, bool]]) -> list[Any]:
     """What each lane of a warp gets from a shuffle; each brings (value, lane or distance, valid, is a distance)."""
     answers = []
-    for lane, (value, selector, valid, down) in enumerate(brought):
+    for lane, (_, selector, valid, down) in enumerate(brought):
         source = lane + selector if down else selector
         if not valid:
-            answers.append(0 if value is UNWRITTEN else value)
+            answers.append(NOTHING)
             continue
         if not 0 <= source < len(brought):
             raise SanitizerError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -54,16 +54,26 @@ def to_array(values: Sequence[Any], t: DType) -> np.ndarray:
     return np.array(values, t.numpy)
 
 
+class Trace(Protocol):
+    """Who wants to know of every access: `thread` is the block and the number of the thread at work, if it is one of a
+    kernel in thread form."""
+
+    thread: tuple[int, int] | None
+
+    def touch(self, memory: CheckedMemory, position: int, site: int) -> None: ...
+
+
 class Monitor:
     """The context of the access being made, shared by all checked memory of a run. `sites` tells of each access of the
-    program what it is, for messages."""
+    program what it is, for messages; `trace`, if there is one, is told of each access of a thread."""
 
-    __slots__ = ("context", "count", "sites")
+    __slots__ = ("context", "count", "sites", "trace")
 
-    def __init__(self, sites: Sequence[Callable[[], str]] = ()) -> None:
+    def __init__(self, sites: Sequence[Callable[[], str]] = (), trace: Trace | None = None) -> None:
         self.context: Context = ()
         self.count = 0
         self.sites = sites
+        self.trace = trace
 
     def enter(self) -> int:
         """A new execution of a parallel loop."""
@@ -85,10 +95,19 @@ class CheckedMemory:
     `shared` says that the program writes the buffer, so that its accesses can race; `written` that it starts defined.
     """
 
-    __slots__ = ("name", "shape", "values", "written", "monitor", "writers", "readers")
+    __slots__ = ("name", "shape", "values", "written", "monitor", "writers", "readers", "begun", "scope", "nbytes")
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], values: list[Any], monitor: Monitor, *, written: bool, shared: bool
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        values: list[Any],
+        monitor: Monitor,
+        *,
+        written: bool,
+        shared: bool,
+        scope: str = "global",
+        nbytes: int = 4,
     ) -> None:
         self.name = name
         self.shape = shape
@@ -97,6 +116,9 @@ class CheckedMemory:
         self.monitor = monitor
         self.writers: dict[int, tuple[Context, int]] | None = {} if shared else None
         self.readers: dict[int, dict[Context, int]] = {}
+        self.begun: set[int] = set()
+        self.scope = scope
+        self.nbytes = nbytes
 
     def outside(self, what: str, indices: tuple[int, ...]) -> None:
         """Raises the error of an access out of bounds, naming the axis."""
@@ -125,11 +147,18 @@ class CheckedMemory:
         """Reads an element; `site` is the number of the access in the program."""
         if not self.written[position]:
             raise SanitizerError(f"read of memory never written: {self.text(position)}")
+        if self.begun and position in self.begun:
+            raise SanitizerError(
+                f"read of {self.text(position)}, which an asynchronous copy still fills",
+                help="the thread that began it makes a group (copy_commit) and waits for it (copy_wait) before",
+            )
         if self.writers is not None and (context := self.monitor.context):
             writer = self.writers.get(position)
             if writer is not None and writer[0] is not context and race(writer[0], context):
                 self.report(position, "is read while another iteration writes it", writer, (context, site))
             self.readers.setdefault(position, {}).setdefault(context, site)
+        if self.monitor.trace is not None:
+            self.monitor.trace.touch(self, position, site)
         return self.values[position]
 
     def peek(self, position: int) -> Any:
@@ -138,6 +167,8 @@ class CheckedMemory:
 
     def store(self, value: Any, position: int, site: int) -> None:
         """Writes an element."""
+        if self.monitor.trace is not None:
+            self.monitor.trace.touch(self, position, site)
         self.store_in(self.monitor.context, value, position, site)
 
     def store_lanes(self, values: Sequence[Any], positions: Sequence[int | None], site: int) -> None:
@@ -145,12 +176,26 @@ class CheckedMemory:
         execution = self.monitor.enter()
         for lane, (value, position) in enumerate(zip(values, positions, strict=True)):
             if position is not None:
+                if self.monitor.trace is not None:
+                    self.monitor.trace.touch(self, position, site)
                 self.store_in(
                     (*self.monitor.context, (execution, lane, ("the vector of", "lanes"))), value, position, site
                 )
 
+    def begin_copy(self, value: Any, position: int, site: int) -> None:
+        """An asynchronous copy to an element begins: from now until it is done its content is not known."""
+        self.store(value, position, site)
+        self.begun.add(position)
+
+    def end_copy(self, value: Any, position: int, site: int) -> None:
+        """The copy is done, as far as its thread knows."""
+        self.begun.discard(position)
+        self.store_in(self.monitor.context, value, position, site)
+
     def store_in(self, context: Context, value: Any, position: int, site: int) -> None:
         """Writes an element from the given context."""
+        if self.begun and position in self.begun:
+            raise SanitizerError(f"write of {self.text(position)}, which an asynchronous copy still fills")
         if self.writers is not None:
             writer = self.writers.get(position)
             if writer is not None and writer[0] is not context and race(writer[0], context):

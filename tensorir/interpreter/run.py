@@ -12,7 +12,7 @@ from tensorir.dtypes import DType, dtype_of
 from tensorir.errors import UserError
 from tensorir.expr import Expr, Var
 from tensorir.interpreter.compiler import Program, compile_expr, compile_program
-from tensorir.interpreter.memory import CheckedMemory, Monitor, SanitizerError, to_array, to_list
+from tensorir.interpreter.memory import CheckedMemory, Monitor, SanitizerError, Trace, to_array, to_list
 from tensorir.stmt import Func
 from tensorir.visit import free_vars
 
@@ -65,15 +65,33 @@ def _run_plain(func: Func, program: Program, arrays: Sequence[np.ndarray], sizes
         _give_back(memories[position], arrays[position], func.params[position].dtype)
 
 
+def traced(func: Func, arrays: Sequence[np.ndarray], dims: Mapping[Var, int] | None, trace: Trace) -> Program:
+    """Runs `func` in checked mode, telling `trace` of each access; the program, which says what its sites are."""
+    program = compile_program(func, True)
+    _run_checked(func, program, arrays, bind_dims(func, arrays, dims), False, trace)
+    return program
+
+
 def _run_checked(
-    func: Func, program: Program, arrays: Sequence[np.ndarray], sizes: Mapping[Var, int], complete: bool
+    func: Func,
+    program: Program,
+    arrays: Sequence[np.ndarray],
+    sizes: Mapping[Var, int],
+    complete: bool,
+    trace: Trace | None = None,
 ) -> None:
-    monitor = Monitor(program.sites)
+    monitor = Monitor(program.sites, trace)
     first_output = len(func.params) - func.outputs
     memories = [
         CheckedMemory(
-            p.name, _shape(p, a), to_list(a, p.dtype), monitor, written=i < first_output, shared=i in program.written
-        )
+            p.name,
+            _shape(p, a),
+            to_list(a, p.dtype),
+            monitor,
+            written=i < first_output,
+            shared=i in program.written,
+            nbytes=p.dtype.nbytes,
+        )  # fmt: skip
         for i, (a, p) in enumerate(zip(arrays, func.params, strict=True))
     ]
     with np.errstate(all="ignore"):

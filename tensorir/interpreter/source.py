@@ -134,6 +134,7 @@ class Compiler:
     globals: dict[str, Any] = field(default_factory=lambda: dict(_GLOBALS))
     lane: str = ""
     sites: list[Callable[[], str]] = field(default_factory=list)
+    widths: list[int] = field(default_factory=list)
     concurrent: tuple[tuple[Var | None, str], ...] = ()
     block: str = ""
     loops: tuple[tuple[str, str], ...] = ()
@@ -154,6 +155,7 @@ class Compiler:
         """The number of an access, by which checked memory can tell of it."""
         block = f" in block {self.block}" if self.block else ""
         self.sites.append(lambda: f"{what} of {_access_text(access)}{block}")
+        self.widths.append(max((i.dtype.lanes for i in access.indices), default=1))
         return len(self.sites) - 1
 
     def fresh(self, stem: str) -> str:

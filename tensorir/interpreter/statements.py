@@ -43,6 +43,10 @@ def _store_scalar(c: Compiler, s: Store, name: str) -> None:
     for index in s.indices:
         c.value(index)
     value = c.value(s.value)
+    if c.block_memory and kernels.is_asynchronous(s):
+        place = c.checked_flat(s.buffer, s.indices, "write") if c.checked else c.flat(s.buffer, s.indices)
+        c.line(f"{kernels.COPIES}.begin({name}, {value.code}, {place}, {c.site('asynchronous copy', s)})")
+        return
     if c.checked:
         place = c.checked_flat(s.buffer, s.indices, "write")
         c.line(f"{name}.store({value.code}, {place}, {c.site('write', s)})")
@@ -53,7 +57,10 @@ def _store_scalar(c: Compiler, s: Store, name: str) -> None:
 def _store_vector(c: Compiler, s: Store, name: str, lanes: int) -> None:
     values, places = c.fresh("values"), c.fresh("places")
     c.hoist(*s.indices, s.value, s.predicate)
-    contiguous = not c.checked and s.predicate is None and len(s.indices) == 1 and _is_contiguous(s.indices[0])
+    begun = bool(c.block_memory) and kernels.is_asynchronous(s)
+    contiguous = (
+        not begun and not c.checked and s.predicate is None and len(s.indices) == 1 and _is_contiguous(s.indices[0])
+    )
     if contiguous:
         base = s.indices[0].base  # type: ignore[attr-defined]
         start = c.temp(c.value(base))
@@ -73,6 +80,14 @@ def _store_vector(c: Compiler, s: Store, name: str, lanes: int) -> None:
         else:
             with c.indented(f"if {c.value(s.predicate).code}:"), c.scope():
                 _append_lane(c, s, values, places)
+    if begun:
+        place = c.fresh("p")
+        with (
+            c.indented(f"for {place}, {place}_value in zip({places}, {values}):"),
+            c.indented(f"if {place} is not None:"),
+        ):
+            c.line(f"{kernels.COPIES}.begin({name}, {place}_value, {place}, {c.site('asynchronous copy', s)})")
+        return
     if c.checked:
         c.line(f"{name}.store_lanes({values}, {places}, {c.site('write', s)})")
         return
@@ -141,7 +156,8 @@ def _bind_buffer(c: Compiler, s: Allocate) -> None:
     memory = f"[{literal(poison(t))}] * ({size})"
     if c.checked:
         shape = "(" + "".join(f"{e.code}, " for e in extents) + ")"
-        memory = f"Memory({s.buffer.name!r}, {shape}, {memory}, monitor, written=False, shared=True)"
+        memory = f"Memory({s.buffer.name!r}, {shape}, {memory}, monitor, written=False, shared=True"
+        memory += f", scope={s.buffer.scope!r}, nbytes={t.nbytes})"
     if c.block_memory and s.buffer.scope == "shared":
         kernels.write_shared(c, name, memory)
     else:
@@ -156,6 +172,11 @@ def _stmt_evaluate(c: Compiler, s: Evaluate) -> None:
         return
     if call.name == "barrier" and c.block_memory:
         kernels.write_barrier(c)
+    if call.name == "copy_commit" and c.block_memory:
+        c.line(f"{kernels.COPIES}.commit()")
+    if call.name == "copy_wait" and c.block_memory:
+        with c.statement(call.args[0]):
+            c.line(f"{kernels.COPIES}.wait({c.value(call.args[0]).code})")
     if is_matrix(s):
         _matrix(c, s)
     if call.name.startswith("extern:"):

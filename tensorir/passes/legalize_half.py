@@ -92,7 +92,7 @@ def _call(e: Expr, native: list[DType]) -> Expr:
     return _in_float32(e) if _is_half(operand) and operand.element not in native else e
 
 
-_BITWISE = ("reinterpret", "address", "prefetch", "shuffle", "shuffle_down")
+_BITWISE = ("reinterpret", "address", "prefetch", "shuffle", "shuffle_down", "async_copy")
 _WIDEN: dict[type, Callable[[Expr, list[DType]], Expr]] = {
     **dict.fromkeys((Add, Sub, Mul, Div, Min, Max, EQ, NE, LT, LE, FloorDiv, FloorMod, TruncDiv, TruncMod), _binary),
     Fma: _fma,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tensorir.matrix import expand_matrix
+from tensorir.passes.async_copies import insert_waits, plain_copies
 from tensorir.passes.check_fragments import check_fragments
 from tensorir.passes.check_limits import check_limits
 from tensorir.passes.check_registers import check_registers
@@ -63,6 +64,7 @@ def _legalize_half(func: Func, target: Target) -> Func:
 
 PASSES: tuple[Pass, ...] = (
     Pass("expand_matrix", expand_matrix, "first: what a target has no instruction for is ordinary loops to all passes"),
+    Pass("plain_copies", plain_copies, "at the beginning: where nothing is copied asynchronously, a copy is a load"),
     Pass("sink_allocations", _plain(sink_allocations), "early: it asks blocks which of their variables reduce"),
     Pass(
         "decompose_reductions", _plain(decompose_reductions), "before blocks are gone: no first-step test in hot loops"
@@ -93,6 +95,7 @@ PASSES: tuple[Pass, ...] = (
 
 GPU_PASSES: tuple[Pass, ...] = (
     Pass("expand_matrix", expand_matrix, "first: what a target has no instruction for is ordinary loops to all passes"),
+    Pass("plain_copies", plain_copies, "at the beginning: where nothing is copied asynchronously, a copy is a load"),
     Pass("cross_thread", cross_thread, "it reads blocks; what it makes is ordinary for all that follow"),
     Pass("sink_allocations", _plain(sink_allocations), "it asks blocks which of their variables reduce"),
     Pass("decompose_reductions", _plain(decompose_reductions), "before blocks are gone: initial values are statements"),
@@ -104,6 +107,7 @@ GPU_PASSES: tuple[Pass, ...] = (
     ),
     Pass("compact_buffers", _plain(compact_buffers), "needs the thread axes outside: what a block shares is its hull"),
     Pass("insert_barriers", _plain(insert_barriers), "needs the indices by dimension; all later passes keep the order"),
+    Pass("insert_waits", _plain(insert_waits), "once barriers stand: what they are for is done before them"),
     Pass("merge_guards", _plain(merge_guards), "after barriers, which may not stand inside a condition of a thread"),
     Pass("expand_intrinsics", _plain(expand_intrinsics), "the same polynomials as everywhere"),
     Pass("legalize_half", _legalize_half, "16-bit floats are stored as such and computed in float32"),

@@ -8,7 +8,7 @@ Alignment is proved where the first index is a multiple of the lanes, whatever t
 
 from __future__ import annotations
 
-from tensorir.expr import Const, Expr, Load, Var, ramp
+from tensorir.expr import Call, Const, Expr, Load, Var, ramp
 from tensorir.passes.accesses import bind_loops
 from tensorir.passes.linear import Form, IndexScope
 from tensorir.stmt import For, Func, If, Stmt, Store
@@ -38,9 +38,12 @@ def _wide(loop: For, body: Stmt, scope: IndexScope) -> Stmt | None:
     if isinstance(body, If) and body.otherwise is None and not _uses(body.condition, loop.var):
         inner = _wide(loop, body.then, scope)
         return None if inner is None else If(body.condition, inner)
-    if not isinstance(body, Store) or not isinstance(body.value, Load) or not isinstance(loop.extent, Const):
+    if not isinstance(body, Store) or not isinstance(loop.extent, Const):
         return None
-    load, lanes = body.value, int(loop.extent.value)
+    begun = isinstance(body.value, Call) and body.value.name == "async_copy"
+    load, lanes = body.value.args[0] if begun else body.value, int(loop.extent.value)  # type: ignore[attr-defined]
+    if not isinstance(load, Load):
+        return None
     if body.predicate is not None or load.predicate is not None or load.dtype != body.buffer.dtype:
         return None
     if lanes not in _LANES or lanes * load.dtype.nbytes > _MOST_BYTES or load.dtype.is_bool:
@@ -50,7 +53,8 @@ def _wide(loop: For, body: Stmt, scope: IndexScope) -> Stmt | None:
     if target is None or source is None:
         return None
     wide = Load(load.buffer, (ramp(source, 1, lanes),), load.dtype.with_lanes(lanes))
-    return Store(body.buffer, (ramp(target, 1, lanes),), wide)
+    value = Call("async_copy", (wide,), wide.dtype) if begun else wide
+    return Store(body.buffer, (ramp(target, 1, lanes),), value)
 
 
 def _start(index: Expr, loop: For, lanes: int, scope: IndexScope) -> Expr | None:

@@ -399,11 +399,41 @@ def mma_matmul(
     return Program(s, [a, b, c], [x, y], [x.astype(F) @ (y.T if nt else y).astype(F)], 1e-4)
 
 
+def async_matmul(n: int = 11, m: int = 9, depth: int = 12, tile: int = 4, lanes: int = 1) -> Program:
+    """The tiles of the next step arrive in the other half of shared memory while this step is computed."""
+    a, b = te.placeholder((n, depth), name="A"), te.placeholder((depth, m), name="B")
+    k = te.reduce_axis(depth, "k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    s = create_schedule(c)
+    tiles = [s.cache_read(x, "shared", [c]) for x in (a, b)]
+    own = s.cache_write(c, "local")
+    io, ii = s[c].split("i", factor=tile)
+    jo, ji = s[c].split("j", factor=tile)
+    s[c].reorder(io, jo, ii, ji)
+    for loop, axis in ((io, "blockIdx.y"), (jo, "blockIdx.x"), (ii, "threadIdx.y"), (ji, "threadIdx.x")):
+        s[c].bind(loop, axis)
+    s[own].compute_at(s[c], ji)
+    ko, _ = s[own].split(s[own].reduce_axis[0], factor=tile)
+    for shared in tiles:
+        s[shared].compute_at(s[own], ko)
+        i, j = s[shared].axis
+        if lanes > 1:
+            j, lane = s[shared].split(j, factor=lanes)
+            s[shared].vectorize(lane)
+        s[shared].bind(i, "threadIdx.y")
+        s[shared].bind(j, "threadIdx.x")
+        s[shared].double_buffer()
+        s[shared].async_copy()
+    x, y = _random(n, depth), _random(depth, m, seed=1)
+    return Program(s, [a, b, c], [x, y], [x @ y], 1e-5)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     f.__name__: f
     for f in (
         elementwise, matmul, transpose, softmax, layer_norm, row_reduction, argmax, pooled_mean, two_axes, conv2d,
         prefix_sum, two_extents, virtual_threads, two_kernels, unbound, double_buffered, dp4a_matmul, mma_matmul,
+        async_matmul,
     )
 }  # fmt: skip
 

@@ -138,7 +138,7 @@ def test_a_shuffle_in_divergent_code_is_told() -> None:
     body = "if t < 5:\n  let v: float32 = shuffle_down(A[t], 1, True, 32):\n    C[t] = v"
     with pytest.raises(SanitizerError, match="divergence: thread 0 of threadIdx.x is at a shuffle, to which lane 5"):
         sanitize(kernel(24, body))
-    half = "if t < 16:\n  let v: float32 = shuffle_down(A[t], 1, t % 16 < 15, 16):\n    C[t] = v"
+    half = "if t < 16:\n  let v: float32 = shuffle(A[t], (t + 1) % 16, True, 16):\n    C[t] = v"
     assert sanitize(kernel(24, half))[:2].tolist() == [1, 2]  # all lanes of a segment come
 
 
@@ -146,6 +146,12 @@ def test_a_shuffle_from_a_lane_that_does_not_run_is_told() -> None:
     body = "let v: float32 = shuffle_down(A[t], 8, t < 8, 16):\n  C[t] = v"
     with pytest.raises(SanitizerError, match="lane 3 reads lane 11 of its warp, of which 11 lanes run"):
         sanitize(kernel(11, body))
+
+
+def test_a_shuffle_that_brings_nothing_is_not_used() -> None:
+    body = "let v: float32 = shuffle_down(A[t], 3, t + 3 < 8, 32):\n  C[t] = v + 1.0"
+    with pytest.raises(SanitizerError, match="the result of a shuffle is used by a lane that no other brings a value"):
+        sanitize(kernel(8, body))
 
 
 def test_a_shuffle_of_what_a_lane_never_wrote_is_told() -> None:
