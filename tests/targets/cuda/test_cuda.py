@@ -20,7 +20,16 @@ from tensorir.target import Target
 from tests.targets.gpu_programs import PROGRAMS, outputs_of
 
 GOLDENS = Path(__file__).parent / "goldens"
-FIXED = ("elementwise", "matmul", "transpose", "two_extents", "row_reduction", "virtual_threads")
+BARRIERS = {
+    "elementwise": 0, "matmul": 2, "transpose": 1, "two_extents": 1, "row_reduction": 0, "virtual_threads": 0,
+    "conv2d": 1, "softmax": 2, "layer_norm": 2, "argmax": 0, "prefix_sum": 0, "dp4a_matmul": 0, "mma_matmul": 2,
+    "async_matmul": 1,
+}  # fmt: skip
+"""The kernels with goldens and the barriers of each; that none is needless shows tests/targets/test_gpu_sanitize.py."""
+FIXED = (
+    *((name, "cuda") for name in BARRIERS),
+    *((name, "opencl") for name in tuple(BARRIERS)[:6]),
+)
 
 
 def _source(name: str, target: str) -> str:
@@ -29,14 +38,15 @@ def _source(name: str, target: str) -> str:
     return text[text.index("__kernel" if target == "opencl" else 'extern "C"') :]
 
 
-@pytest.mark.parametrize("target", ["cuda", "opencl"])
-@pytest.mark.parametrize("name", FIXED)
+@pytest.mark.parametrize(("name", "target"), FIXED)
 def test_sources_are_the_goldens(name: str, target: str) -> None:
     path = GOLDENS / f"{name}.{'cu' if target == 'cuda' else 'cl'}"
     text = _source(name, target)
     if os.environ.get("NESTOR_UPDATE_GOLDENS"):
         path.write_text(text)
     assert text == path.read_text()
+    if target == "cuda":
+        assert text.count("__syncthreads()") == BARRIERS[name]
 
 
 def test_emission_is_pure() -> None:
