@@ -196,6 +196,11 @@ class GraphEditor(GraphBuilder):
         self.nodes.append(made)
         return made
 
+    def release(self, node: Node) -> None:
+        """Makes the names of a node that does not stay free for what stands in its place."""
+        self.names.difference_update(v.name for v in node.outputs)
+        self.node_names.discard(node.name)
+
     def replace(self, old: Value, new: Value) -> None:
         """From now on readers of `old` read `new`."""
         if old is not new:

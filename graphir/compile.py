@@ -147,7 +147,9 @@ def build_executable(
             where = "by formula" if place.offset is None else f"at {place.offset}"
             of = "" if len(devices) == 1 else f" of {device}"
             context.note(f"memory: {', '.join(block.names)}: {where}{of}, alive {block.start} to {block.end}")
-    return Executable(graph, plan, context.target, threads=threads, log=context.log, source=source)
+    return Executable(
+        graph, plan, context.target, threads=threads, log=context.log, source=source, removed=context.removed
+    )
 
 
 def _kernel(call: Any, context: PassContext) -> GraphKernel:

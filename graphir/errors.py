@@ -36,6 +36,15 @@ class InputError(UserError):
     """An array handed to an executable that does not fit the model's input or output; names it."""
 
 
+class NonFiniteError(UserError):
+    """A run stopped at a node that makes a NaN or an infinity of finite inputs: `node` is its name, `index` where."""
+
+    def __init__(self, message: str, *, notes: tuple[str, ...], node: str, index: tuple[int, ...]) -> None:
+        self.node = node
+        self.index = index
+        super().__init__(message, notes=notes)
+
+
 class FallbackWarning(UserWarning):
     """A kernel that could not be built as chosen and runs by a slower program. Where speed is promised make it an
     error: `warnings.simplefilter("error", nestor.FallbackWarning)`."""

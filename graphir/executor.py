@@ -20,6 +20,8 @@ import numpy as np
 
 from graphir import dims
 from graphir.arena import ALIGNMENT, REPRESENTATIVE
+from graphir.constants import unpack
+from graphir.debugging import STOPS, Breakpoint, StopAt, base_name, compute_originals, explain, plain_executable
 from graphir.devices import DeviceFrame, DeviceMemory, Span
 from graphir.door import Door
 from graphir.errors import InputError
@@ -100,6 +102,7 @@ class Executable:
         log: Sequence[str] = (),
         source: Graph | None = None,
         entry: bytes | None = None,
+        removed: Mapping[str, str] | None = None,
     ) -> None:
         self._graph = graph
         self._source = source if source is not None else graph
@@ -109,6 +112,7 @@ class Executable:
         self.target = target
         self.threads = threads
         self.log = list(log)
+        self._removed: Mapping[str, str] = removed or {}
         self._door = Door(plan)
         self._constants = [_aligned_copy(graph_constant(graph, v)) for v in plan.constants]
         self._calls = KernelCalls(plan.kernels, threads)
@@ -142,6 +146,11 @@ class Executable:
     def source(self) -> Graph:
         """The graph before the passes, as far as it is known."""
         return self._source if self.remake is None else self.remake().source
+
+    @property
+    def removed(self) -> Mapping[str, str]:
+        """The pass that removed each value of the model that is no more."""
+        return self._removed if self.remake is None else self.remake().removed
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -235,26 +244,44 @@ class Executable:
         return self.run(list(arrays))
 
     def debug(
-        self, inputs: Mapping[str, Any] | Sequence[Any], names: Sequence[str] | None = None
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        names: Sequence[str] | None = None,
+        *,
+        stop_at: StopAt | None = None,
     ) -> dict[str, np.ndarray]:
-        """The value of every node that is stored (or of those named, by value name or original name), by name; logical
-        shapes. What a kernel keeps in registers does not appear: compile with opt_level=0 to see every node."""
+        """The value of every node that is stored, by name; or of those named, by the name of a value or a node of the
+        model. One that passes removed or keep in registers is computed by the model's own nodes: `explain` says what
+        became of it. `stop_at` ("nan", "inf" or "either") stops at the first node that makes one of finite inputs,
+        among the model's own nodes first, then among the kernels: raises `NonFiniteError` with the node, the index and
+        the inputs."""
+        if stop_at is not None and stop_at not in STOPS:
+            raise InputError(f"stop_at is {stop_at!r}", help=f"it is one of {', '.join(STOPS)}")
+        by_name = dict(zip(self._door.names, self._door.arrange(inputs)))
+        if stop_at is not None and self.has_graph:
+            plain_executable(self, self.source).stored_values(by_name, stop_at)
+        found = self.stored_values(by_name, stop_at)
+        if names is None:
+            return found
+        missing = [n for n in names if n not in found]
+        if missing:
+            found |= compute_originals(self, by_name, missing)
+        return {n: found[n] for n in names}
+
+    def stored_values(self, inputs: Mapping[str, Any], stop_at: StopAt | None = None) -> dict[str, np.ndarray]:
+        """What a run stores, by name; it stops at the first kernel that makes a number of this kind."""
         arrays, symbols = self._door.check(self._door.arrange(inputs))
         results = [np.empty(s, t) for s, t in self._sizes(symbols).outputs]
-        observer = _Observer(values={})
+        observer = _Observer(values={}, stop=None if stop_at is None else Breakpoint(stop_at))
         results = self._trimmed(results, self._interpret(arrays, results, symbols, observer))
         found = observer.values or {}
         for name, array in zip(self.plan.output_names, results):
             found.setdefault(name, array)
-        if names is None:
-            return found
-        for name in names:
-            if name not in found:
-                raise InputError(
-                    f"no stored value is called {name!r}",
-                    help="compile with opt_level=0 to see every node; stored are " + ", ".join(list(found)[:12]),
-                )
-        return {n: found[n] for n in names}
+        return found
+
+    def explain(self, name: str) -> str:
+        """What became of a value or a node of the model: stored, joined into which kernel, or removed by which pass."""
+        return explain(self, name)
 
     def profile(self, inputs: Mapping[str, Any] | Sequence[Any], repeats: int = 5) -> Profile:
         """The time of each kernel: the shortest of `repeats` runs."""
@@ -476,6 +503,7 @@ class _Observer:
 
     values: dict[str, np.ndarray] | None = None
     times: list[KernelTime] | None = None
+    stop: Breakpoint | None = None
 
 
 @dataclass(slots=True)
@@ -619,7 +647,15 @@ class _Interpretation:
         seconds = time.perf_counter() - start
         if self.observer.times is not None:
             self.observer.times.append(KernelTime(node.name, "+".join(n.op for n in members), seconds))
+        if self.observer.stop is not None:
+            logical = [self.logical(s, v) for s, v in zip(i.slots, values, strict=True)]
+            count = len(inputs)
+            self.observer.stop.check(node, dict(zip(inputs, logical)), dict(zip(node.outputs, logical[count:])))
         self.note(node.outputs, i.slots[len(inputs) :])
+
+    def logical(self, slot: Slot, v: Value) -> np.ndarray:
+        """A value in its logical shape, copied."""
+        return unpack(self.view(slot, v), v.layout, dims.evaluate_shape(v.shape, self.symbols)).copy()
 
     def launch_on_device(self, i: Launch, spans: list[Span], inputs: int, sizes: list[int]) -> None:
         """One kernel of a device. A slice that starts where no kernel can be given memory is copied aside for it."""
@@ -637,12 +673,9 @@ class _Interpretation:
         """Keeps values by name, in their logical shape."""
         if self.observer.values is None:
             return
-        from graphir.constants import unpack
-
         for v, slot in zip(values, slots):
-            shape = dims.evaluate_shape(v.shape, self.symbols)
-            array = unpack(self.view(slot, v), v.layout, shape).copy()
-            self.observer.values[v.name.split("@")[0]] = array
+            name = f"{base_name(v.name)}@turned" if "@turned" in v.name else base_name(v.name)
+            self.observer.values[name] = self.logical(slot, v)
 
 
 def _info(name: str, v: Value) -> TensorInfo:

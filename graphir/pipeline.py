@@ -61,6 +61,8 @@ class PassContext:
     memory: dict[str, int] = field(default_factory=dict)
     """Bytes by which the process was larger after each pass than before, where the system says."""
     passes_run: int = 0
+    removed: dict[str, str] = field(default_factory=dict)
+    """The pass that removed each value that was there before it."""
 
     def note(self, line: str) -> None:
         """A line for `exe.log`, printed at once under NESTOR_LOG=debug."""
@@ -133,10 +135,19 @@ def run_pass(entry: GraphPass, graph: Graph, context: PassContext) -> Graph:
         raise PassError(f"the pass {entry.name} gave {type(result).__name__} back, not a Graph")
     if result is not graph:
         verify_graph(result, where=entry.name)
+        kept = _value_names(result)
+        context.removed.update(dict.fromkeys(_value_names(graph) - kept, entry.name))
     change = "no change" if result is graph else f"{len(graph.nodes)} nodes to {len(result.nodes)}"
     context.note(f"{entry.name}: {change}, {seconds * 1e3:.1f} ms, {grown / 1e6:+.1f} MB")
     _dump(entry.name, graph, result, context)
     return result
+
+
+def _value_names(graph: Graph) -> set[str]:
+    """The names of the values that nodes make, without what says in which layout; those inside groups and branches
+    too."""
+    names = {v.name.split("@")[0] for node in graph.nodes for v in node.outputs}
+    return names.union(*(_value_names(s) for node in graph.nodes for s in node.subgraphs))
 
 
 def _in_branches(entry: GraphPass, graph: Graph, context: PassContext) -> Graph:

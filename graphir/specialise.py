@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphir.debugging import StopAt
 from graphir.errors import InputError, UnsupportedError
 from graphir.executor import Executable, Profile, TensorInfo
 from graphir.memory import MemoryReport
@@ -57,9 +58,17 @@ class SpecialisingExecutable(Executable):
     @property
     def memory(self) -> MemoryReport:
         """The memory plan of the values that ran last."""
+        return self._last().memory
+
+    def memory_at(self, **sizes: int) -> MemoryReport:
+        """The memory plan of the values that ran last, for these values of the symbols."""
+        return self._last().memory_at(**sizes)
+
+    def _last(self) -> Executable:
+        """What was compiled for the values that ran last."""
         if not self._made:
             raise InputError("nothing is compiled yet", help="run the model once: its shapes depend on input values")
-        return next(reversed(self._made.values())).memory
+        return next(reversed(self._made.values()))
 
     def run(self, inputs: Mapping[str, Any] | Sequence[Any], outputs: Any = None) -> list[np.ndarray]:
         """The outputs in graph order; compiles first where the values are new."""
@@ -67,11 +76,19 @@ class SpecialisingExecutable(Executable):
         return executable.run(rest, outputs)
 
     def debug(
-        self, inputs: Mapping[str, Any] | Sequence[Any], names: Sequence[str] | None = None
+        self,
+        inputs: Mapping[str, Any] | Sequence[Any],
+        names: Sequence[str] | None = None,
+        *,
+        stop_at: StopAt | None = None,
     ) -> dict[str, np.ndarray]:
-        """The value of every stored node by name."""
+        """The value of every stored node by name, or of the nodes named."""
         executable, rest = self.specialised(inputs)
-        return executable.debug(rest, names)
+        return executable.debug(rest, names, stop_at=stop_at)
+
+    def explain(self, name: str) -> str:
+        """What became of a value or node for the values that ran last."""
+        return self._last().explain(name)
 
     def profile(self, inputs: Mapping[str, Any] | Sequence[Any], repeats: int = 5) -> Profile:
         """The time of each kernel."""

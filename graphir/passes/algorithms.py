@@ -40,6 +40,7 @@ def algorithms(graph: Graph, context: PassContext) -> Graph:
         inputs = list(mapped.inputs)
         for number, (op, attrs) in algorithm.operands(call).items():
             inputs[number] = edit.add(op, [inputs[number]], attrs, name=f"{node.name}.{op}", origins=node.origins)[0]
+        edit.release(node)
         made = edit.add(
             algorithm.op, inputs, algorithm.attrs(call), name=node.name, origins=node.origins,
             outputs=[v.name for v in node.outputs],

@@ -161,7 +161,8 @@ class _Folding:
         if bias is not None:
             operands[BIAS:] = [bias]
         attrs = dict(node.attrs)
-        # the old contraction stays behind without readers
+        self.edit.release(reader)
+        self.edit.node_names.discard(node.name)  # the old contraction stays behind without readers
         [v] = self.edit.add(
             node.op, operands, attrs, name=node.name, origins=(*node.origins, *reader.origins),
             outputs=[reader.output.name],

@@ -131,7 +131,8 @@ def _neutral(walk: _Walk, node: Node) -> Value | None:
 
 
 def _add(walk: _Walk, op: str, x: Value, attrs: dict[str, Any], node: Node) -> Value:
-    [made] = walk.edit.add(op, [x], attrs, name=node.name, origins=node.origins, outputs=[f"{node.output.name}"])
+    walk.edit.release(node)
+    [made] = walk.edit.add(op, [x], attrs, name=node.name, origins=node.origins, outputs=[node.output.name])
     if walk.edit.nodes and made in walk.edit.nodes[-1].outputs:
         walk.made[made] = walk.edit.nodes[-1]
     return made

@@ -1,12 +1,14 @@
 """`nestor check MODEL`: the error of every output against float64, beside onnxruntime's; exit 1 beyond tolerance.
 
 With `--opt-level all` every level is judged, and levels 1 and 2 must give the bits of level 0. With `--nodes` every
-tensor of the main graph is made an output, so that the first node whose numbers are wrong shows.
+tensor of the main graph is made an output, at level 0 unless another is asked for, and the first node that diverges is
+named: from float64, and from onnxruntime.
 """
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +42,12 @@ BIT_EQUAL_LEVELS = (0, 1, 2)
 def check(
     model: ModelArgument,
     against: Annotated[str, typer.Option("--against", help="The engine whose error sets the scale.")] = "onnxruntime",
-    opt_level: Annotated[str, typer.Option("--opt-level", help="0 to 3, or all.")] = "3",
-    nodes: Annotated[bool, typer.Option("--nodes", help="Judge every node's output.")] = False,
+    opt_level: Annotated[
+        str | None, typer.Option("--opt-level", help="0 to 3, or all; 3, or 0 with --nodes.", show_default=False)
+    ] = None,
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="Judge every node's output and name the first that diverges.")
+    ] = False,
     inputs: InputOption = None,
     target: TargetOption = "llvm",
     threads: ThreadsOption = None,
@@ -54,14 +60,18 @@ def check(
     """Judge a model's numbers against float64 and onnxruntime."""
     if against != "onnxruntime":
         raise OptionError(f"--against {against}: no such engine here", help="the known one is onnxruntime")
-    levels = parse_levels(opt_level)
+    levels = parse_levels(opt_level or ("0" if nodes else "3"))
     given = read_inputs(inputs or ())
     options = compile_options(target, threads, shape, precision=precision)
     with tempfile.TemporaryDirectory() as folder:
         path = _with_every_node(require_file(model), Path(folder)) if nodes else require_file(model)
         results, values = run_levels(path, levels, options, given, seed)
-        reports = judge_levels(path, results, values, factor=factor, tolerance=tolerance)
+        reports, rival = judge_levels(path, results, values, factor=factor, tolerance=tolerance)
     Console().print(_table(model.name, reports))
+    if nodes:
+        for level, found in reports.items():
+            for line in first_to_diverge(model, results[level], found, rival, factor=factor, tolerance=tolerance):
+                typer.echo(f"level {level}: {line}")
     failed = [(level, report) for level, found in reports.items() for report in found if not report.ok]
     unequal = unequal_levels(results)
     for level, report in failed:
@@ -106,17 +116,59 @@ def judge_levels(
     *,
     factor: float,
     tolerance: float,
-) -> dict[int, list[OutputReport]]:
-    """The reports of every level; the reference and onnxruntime run once."""
+) -> tuple[dict[int, list[OutputReport]], dict[str, Any]]:
+    """The reports of every level, and onnxruntime's outputs; the reference and onnxruntime run once."""
     from nestor.accuracy import compare, load_model, onnxruntime_outputs, reference_outputs
 
     names = list(next(iter(results.values())))
     rival = onnxruntime_outputs(path, values, names)
     reference = reference_outputs(load_model(path), values, names)
-    return {
+    reports = {
         level: compare(outputs, reference, rival, factor=factor, tolerance=tolerance)
         for level, outputs in results.items()
     }
+    return reports, rival
+
+
+def first_to_diverge(
+    path: Path,
+    outputs: Mapping[str, np.ndarray],
+    reports: Sequence[OutputReport],
+    rival: Mapping[str, Any],
+    *,
+    factor: float,
+    tolerance: float,
+) -> list[str]:
+    """A sentence for each reference: the first node, in the model's order, whose output is not right by it. By
+    onnxruntime an output may be as far off as both errors against float64 may be together."""
+    from nestor.accuracy import compare, load_model
+
+    by_float64 = {r.name.split("[")[0]: r for r in reversed(reports)}
+    by_rival: dict[str, OutputReport] = {}
+    for report in reversed(compare(outputs, rival)):
+        own = by_float64.get(report.name)
+        allowed = max(2 * tolerance, (factor + 1) * ((own.ort_rel_err or 0.0) if own is not None else 0.0))
+        right = report.ok or (np.isfinite(report.rel_err) and report.rel_err <= allowed)
+        by_rival[report.name.split("[")[0]] = report if not right else replace(report, ok=True)
+    lines = []
+    for engine, found in (("float64", by_float64), ("onnxruntime", by_rival)):
+        wrong = (
+            (number, node, name)
+            for number, node in enumerate(load_model(path).graph.node)
+            for name in node.output
+            if name in found and not found[name].ok
+        )
+        first = next(wrong, None)
+        if first is None:
+            lines.append(f"no node diverges from {engine}")
+            continue
+        number, node, name = first
+        called = f"{node.name} ({node.op_type}, node {number})" if node.name else f"node {number} ({node.op_type})"
+        reads = ", ".join(n for n in node.input if n) or "nothing"
+        lines.append(
+            f"the first node to diverge from {engine} is {called}: {name}, which reads {reads}; {found[name].reason}"
+        )
+    return lines
 
 
 def unequal_levels(results: Mapping[int, Mapping[str, np.ndarray]]) -> list[tuple[int, str]]:

@@ -1,4 +1,8 @@
-"""`nestor run MODEL`: runs a model once on the given or drawn inputs, and prints or saves its outputs."""
+"""`nestor run MODEL`: runs a model once on the given or drawn inputs, and prints or saves its outputs.
+
+`--node NAME` prints the value of any node of the model too, and says what became of it; `--stop-at nan` stops at the
+first node that makes a NaN of finite inputs.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from rich.console import Console
 
 from nestor.cli.options import (
     InputOption,
+    OptionError,
     OptLevelOption,
     PrecisionOption,
     SeedOption,
@@ -40,9 +45,26 @@ def run(
     precision: PrecisionOption = "default",
     shape: ShapeOption = None,
     seed: SeedOption = 0,
-) -> None:
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node", metavar="NAME", help="Print this node's or value's result too; repeat.", show_default=False
+        ),
+    ] = None,
+    stop_at: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-at", metavar="nan|inf|either", help="Stop at the first node that makes one of finite inputs.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:  # fmt: skip
     """Run a model once and print its outputs."""
     import nestor
+    from graphir.debugging import STOPS
+
+    if stop_at is not None and stop_at not in STOPS:
+        raise OptionError(f"--stop-at {stop_at}: it is one of {', '.join(STOPS)}")
 
     given = read_inputs(inputs or ())
     if require_file(model).suffix == ".nst":
@@ -51,8 +73,13 @@ def run(
         executable = nestor.compile(
             model, **compile_options(target, threads, shape, opt_level=opt_level, precision=precision)
         )
-    values = executable.run(make_inputs(executable.inputs, given, seed=seed))
+    arrays = make_inputs(executable.inputs, given, seed=seed)
+    inside = executable.debug(arrays, node or [], stop_at=stop_at) if node or stop_at else {}
+    values = executable.run(arrays)
     console = Console()
+    for name, value in inside.items():
+        console.print(f"{name}: {describe(value)}; {executable.explain(name)}", highlight=False, markup=False)
+        console.print(np.array2string(value, threshold=20, edgeitems=3, precision=6), highlight=False, markup=False)
     for spec, value in zip(executable.outputs, values):
         console.print(f"{spec.name}: {describe(value)}", highlight=False, markup=False)
         console.print(np.array2string(value, threshold=20, edgeitems=3, precision=6), highlight=False, markup=False)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import nestor
 from nestor.cli import options
+from tensorir import te
 from tensorir.errors import UserError
 from tests.nestor.cli.conftest import StandInCompiler, StandInValue
+from topi.op import Op, registered_ops
+from topi.registry import get_op
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -208,3 +213,63 @@ def test_shapes_are_numbers_and_names() -> None:
 def test_python_m_nestor_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "nestor", "doctor"], capture_output=True, text=True)
     assert done.returncode == 0 and "llvmlite" in done.stdout
+
+
+# ------------------------------------------------------------------------------------------------ the compiler itself
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, name: str, wrong: Callable[..., Any]) -> None:
+    """Gives an op a wrong compute, with no cache that would know a kernel of the right one."""
+    definition = replace_op(get_op(name), wrong)
+    monkeypatch.setenv("NESTOR_CACHE", "off")
+    monkeypatch.setitem(registered_ops(), name, definition)
+
+
+def replace_op(right: Op, wrong: Callable[..., Any]) -> Op:
+    """A copy of an op with another compute."""
+    made = copy.copy(right)
+    made.compute = wrong
+    return made
+
+
+def test_check_nodes_names_the_first_node_that_diverges(
+    command: Command, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = get_op("add").compute
+
+    def wrong(a: te.Tensor, b: te.Tensor, /) -> te.Tensor:
+        total = right(a, b)
+        return te.compute(total.shape, lambda *i: total(*i) * 1.001, name="wrong")
+
+    plant(monkeypatch, "add", wrong)
+    code, out, err = command("check", small_model, "--nodes")
+    assert code == 1 and "level 0, a: error" in err
+    text = " ".join(out.split())
+    for engine in ("float64", "onnxruntime"):
+        assert f"the first node to diverge from {engine} is shift (Add, node 1): a, which reads m, one; error" in text
+
+
+def test_check_nodes_says_that_none_diverges(
+    command: Command, small_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = command("check", small_model, "--nodes")
+    assert code == 0
+    assert "level 0: no node diverges from float64" in out and "level 0: no node diverges from onnxruntime" in out
+
+
+def test_run_stops_at_the_first_node_that_makes_a_nan(
+    command: Command, small_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "x.npy", np.full((2, 4), 3e38, np.float32))
+    code, _, err = command("run", small_model, "--input", f"x={tmp_path / 'x.npy'}", "--stop-at", "inf")
+    assert code == 2 and "makes inf of finite inputs: m[0, 0], one of 8 of 8 elements" in err
+    code, out, _ = command("run", small_model, "--stop-at", "either")
+    assert code == 0 and "y: float32" in out
+    code, _, err = command("run", small_model, "--stop-at", "zero")
+    assert code == 2 and "--stop-at zero: it is one of nan, inf, either" in err
+
+
+def test_show_draws_the_memory(command: Command, small_model: Path, tmp_path: Path) -> None:
+    code, out, _ = command("show", small_model, "--memory", "--svg", tmp_path / "plan.svg")
+    assert code == 0 and "host: arena" in out and "at n=" in out
+    assert (tmp_path / "plan.svg").read_text().startswith("<svg")
