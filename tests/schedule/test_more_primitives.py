@@ -268,7 +268,8 @@ def test_rfactor_of_floats_stays_in_its_bound(name: str) -> None:
 
 
 @pytest.mark.parametrize("factor", [1, 4, 5])
-def test_rfactor_of_one_window_axis_under_uneven_splits(factor: int) -> None:  # B7
+def test_rfactor_of_one_window_axis_under_uneven_splits(factor: int) -> None:
+    """B7, halide/Halide#7890: init and update of the sum split by different factors that leave tails."""
     n = 13
     image = te.placeholder((n + 4, n + 4), name="in")
     dx, dy = te.reduce_axis(5, "dx"), te.reduce_axis(5, "dy")
@@ -290,7 +291,8 @@ def test_rfactor_of_one_window_axis_under_uneven_splits(factor: int) -> None:  #
 
 
 def test_rfactor_refuses() -> None:
-    a = te.placeholder((4, 9), "int32", name="A")  # B6
+    """B6, apache/tvm#15209, #15196: a difference is no reducer that partial results could be made of."""
+    a = te.placeholder((4, 9), "int32", name="A")
     k = te.reduce_axis(9, "k")
     minus = te.comm_reducer(lambda x, y: x - y, lambda t: te.const(0, t), "minus", associative=False)
     c = te.compute((4,), lambda i: minus(a[i, k], axis=k), name="C")
@@ -712,4 +714,35 @@ def test_the_condition_of_a_reduction_is_read_inside_the_tensors_only() -> None:
     s = create_schedule(c)
     _, inner = s[b].split(k, factor=4)
     s.rfactor(b, inner)
+    require_same_bits(s)
+
+
+def test_a_copy_of_what_one_point_reads() -> None:
+    """B17, exo-lang/exo#614: only the diagonal is read, so a copy in the loop holds one element and not a window."""
+    x = te.placeholder((10, 10, 10), name="x")
+    b = te.compute((10,), lambda i: x[i, i, i] + x[i, 0, i], name="b")
+    s = create_schedule(b)
+    copy = s.cache_read(x, "local", [b])
+    require_same_bits(s)
+    s[copy].compute_at(s[b], "i")
+    require_same_bits(s)
+    s[copy].compute_inline()
+    require_same_bits(s)
+
+
+def test_a_window_that_is_copied_and_inlined() -> None:
+    """B17, exo-lang/exo#593: the copy of a window at 16 io is written into its reader."""
+    x = te.placeholder((70,), name="x")
+    y = te.compute((64,), lambda i: x[i + 5] * 2.0, name="y")
+    z = te.compute((64,), lambda i: y[i] - 1.0, name="z")
+    s = create_schedule(z)
+    outer, _ = s[z].split("i", factor=16)
+    copy = s.cache_read(x, "local", [y])
+    s[y].compute_at(s[z], outer)
+    s[copy].compute_at(s[y], s[y].axis[0])
+    require_same_bits(s)
+    s[copy].compute_at(s[z], outer)
+    s[y].compute_inline()
+    require_same_bits(s)
+    s[copy].compute_inline()
     require_same_bits(s)

@@ -140,3 +140,20 @@ def test_one_function_on_operands_of_two_kinds_is_refused() -> None:
 def test_an_unknown_name_says_how_to_name_it() -> None:
     with pytest.raises(ExternError, match='cannot be found.*\nhelp: name it as "module:function"'):
         find_function("tests.nowhere:nothing")
+
+
+def test_memory_whose_last_reader_is_a_host_function_stays() -> None:
+    """B24, apache/tvm#13976: the address of a scratch tensor goes to a host function after another one was made."""
+    shape = (8, 5)
+    x = te.placeholder(shape, name="x")
+    scratch = te.compute(shape, lambda i, j: x[i, j] + 1.0, name="scratch")
+    other = te.compute(shape, lambda i, j: x[i, j] * 3.0, name="other")
+    both = te.compute(shape, lambda i, j: other[i, 4 - j] - 1.0, name="both")
+    y = te.extern([(shape, "float32")], [scratch], f"{HERE}:double", name="y")
+    out = te.compute(shape, lambda i, j: y[i, j] + both[i, j], name="out")
+    array = np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    found = np.full(shape, np.nan, np.float32)
+    build(te.create_func([x, out]), target="llvm")(array, found)
+    one = np.float32(1)
+    wanted = (array + one) + (array + one) + ((array * np.float32(3))[:, ::-1] - one)
+    assert found.tobytes() == wanted.astype(np.float32).tobytes()
