@@ -7,6 +7,7 @@ kernel, panel by panel, before it is used.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -73,6 +74,13 @@ def _is_flat(product: Product) -> bool:
 def _rows_together(product: Product) -> Expr:
     """The rows that are tiled as one axis."""
     return simplify(extent_product((*product.lead, product.rows))) if _is_flat(product) else product.rows
+
+
+def _point(row: Expr, extents: Sequence[Expr]) -> list[Expr]:
+    """The indices of a row counted through all batches; without the axes of one step, whose index is always 0, no
+    remainder is left where the row stands behind the last one."""
+    longer = iter(unflatten(row, [e for e in extents if not is_one(e)]) if not all(map(is_one, extents)) else ())
+    return [const(0) if is_one(e) else next(longer) for e in extents]
 
 
 def _panel(call: Call, target: Target) -> int:
@@ -190,7 +198,7 @@ def _product(call: Call, a: Tensor, packed: Tensor, c: Tensor | None, in_chunks:
     flat = _is_flat(product)
 
     def rows_terms(place: Expr, conditions: list[Expr], *i: Expr) -> Expr:
-        return terms(place, conditions, *(unflatten(i[0], (*lead, product.rows)) if flat else i[:-2]), *i[-2:])
+        return terms(place, conditions, *(_point(i[0], (*lead, product.rows)) if flat else i[:-2]), *i[-2:])
 
     rows_shape = (_rows_together(product),) if flat else (*lead, product.rows)
     shape = (*rows_shape, packed.shape[-3], panel)
@@ -300,15 +308,21 @@ def schedule_packed(group: Group, target: Target, tile: Tile) -> Schedule:
         s[output].reorder(*single, *lead, n_o, m_o, m_i, n_v, lane)
     else:  # one panel: its loop has one iteration and stays outside
         s[output].reorder(*single, n_o, *lead, m_o, m_i, n_v, lane)
-    parallel, *rest = [*lead, *([n_o] if several else []), m_o]
+    panels = -(-(_size(output.shape[-1]) or 1) // panel)
+    rows = _size(_rows_together(product))
+    apart = rows is not None and rows % tile.columns and not lead and panels > 1 and panels % max(1, target.cores) == 0
+    parallel, *rest = [*lead, *([n_o] if several else []), *([] if apart else [m_o])]
     for loop in rest:
         parallel = s[output].fuse(parallel, loop)
     s[output].parallel(parallel)
+    if apart:  # the last rows are a tile of their own
+        s[output].partition(m_o)
     s[output].unroll(m_i)
     s[output].unroll(n_v)
     s[output].vectorize(lane)
-    accumulate_in_registers(s, accumulator, output, parallel, width)
-    _fetch_next_panel(s, accumulator, tile, parallel, target)
+    attach = m_o if apart else parallel
+    accumulate_in_registers(s, accumulator, output, attach, width)
+    _fetch_next_panel(s, accumulator, tile, attach, target)
     return s
 
 
