@@ -428,12 +428,28 @@ def async_matmul(n: int = 11, m: int = 9, depth: int = 12, tile: int = 4, lanes:
     return Program(s, [a, b, c], [x, y], [x @ y], 1e-5)
 
 
+def rows_in_turn(n: int = 6, m: int = 19, rows: int = 3, threads: int = 8) -> Program:
+    """A block takes several rows, one after the other: the threads sum a row, use the sum, and sum the next."""
+    x = te.placeholder((n, m), name="X")
+    k = te.reduce_axis(m, "k")
+    total = te.compute((n,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    out = te.compute((n, m), lambda i, j: x[i, j] - total[i], name="out")
+    s = create_schedule(out)
+    block, row = s[out].split("i", factor=rows)
+    _, inner = s[out].split("j", factor=threads)
+    s[out].bind(block, "blockIdx.x")
+    s[out].bind(inner, "threadIdx.x")
+    _reduce_over_threads(s, total, s[out], row, threads)
+    a = _random(n, m)
+    return Program(s, [x, out], [a], [a - a.sum(1, keepdims=True)], 1e-5)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     f.__name__: f
     for f in (
         elementwise, matmul, transpose, softmax, layer_norm, row_reduction, argmax, pooled_mean, two_axes, conv2d,
         prefix_sum, two_extents, virtual_threads, two_kernels, unbound, double_buffered, dp4a_matmul, mma_matmul,
-        async_matmul,
+        async_matmul, rows_in_turn,
     )
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from tensorir.visit import rewrite_stmt, walk_stmt, with_body
 from tests.targets.gpu_programs import PROGRAMS, Program, mma_matmul, outputs_of
 
 OPENCL, CUDA = Target.parse("opencl"), Target.parse("cuda -arch=sm_80")
-WARPS = ("softmax", "layer_norm", "row_reduction", "argmax", "pooled_mean", "two_axes", "async_matmul")
+WARPS = ("softmax", "layer_norm", "row_reduction", "argmax", "pooled_mean", "two_axes", "rows_in_turn", "async_matmul")
 """Programs whose threads do other things where there are warps and asynchronous copies."""
 CASES = [
     *((name, OPENCL) for name in PROGRAMS if name != "mma_matmul"),

@@ -1,4 +1,5 @@
-"""Hard inputs from bug reports against compilers of GPU code, on the threads of the interpreter and on PoCL."""
+"""Hard inputs from bug reports against compilers of GPU code, by the address of the report: values on PoCL, the threads
+of the interpreter with and without warps, and source text where alignment or limits are meant."""
 
 from __future__ import annotations
 
@@ -17,13 +18,16 @@ pytest.importorskip("pyopencl")
 
 
 def run(program: Program, *, sanitize: bool = True) -> str:
-    """Compares with numpy; the source."""
+    """Compares with numpy on PoCL, and the threads of both targets with the program; the source."""
     kernel = build(program.schedule, program.args, target="opencl", name="case")
     outputs = outputs_of(program)
     kernel(*program.inputs, *outputs)
     check(program, outputs)
     if sanitize:
         kernel.sanitize(*program.inputs, *outputs_of(program))
+        build(program.schedule, program.args, target="cuda", name="case").sanitize(
+            *program.inputs, *outputs_of(program)
+        )
     return kernel.source("opencl")
 
 
@@ -45,7 +49,7 @@ def test_wide_access_only_where_alignment_is_proved(offset: int, is_wide: bool) 
     assert ("float4" in run(shifted_copy(offset))) == is_wide
 
 
-def test_half_pairs_at_an_odd_offset_stay_scalar() -> None:
+def test_half_pairs_at_an_odd_offset_stay_scalar() -> None:  # apache/tvm#8540
     x = te.placeholder((1, 3), "float16", name="X")
     out = te.compute((1, 2), lambda i, j: x[i, j + 1], name="out")
     s = create_schedule(out)
@@ -58,20 +62,20 @@ def test_half_pairs_at_an_odd_offset_stay_scalar() -> None:
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 4, 5, 8, 16])
 @pytest.mark.parametrize("kind", ["max", "min", "sum"])
-def test_reductions_over_any_number_of_threads(kind: str, threads: int | None) -> None:
+def test_reductions_over_any_number_of_threads(kind: str, threads: int | None) -> None:  # apache/tvm#12274
     run(row_reduction(kind, n=3, m=11, threads=threads), sanitize=threads in (None, 5))
 
 
-def test_reductions_with_a_guard_in_a_serial_loop() -> None:
+def test_reductions_with_a_guard_in_a_serial_loop() -> None:  # apache/tvm#12976
     run(pooled_mean(threads=16))
 
 
-def test_wide_reduction_on_more_threads_than_it_divides_by() -> None:
+def test_wide_reduction_on_more_threads_than_it_divides_by() -> None:  # tile-ai/tilelang#2399
     run(row_reduction("sum", n=2, m=96, threads=128), sanitize=False)
 
 
 @pytest.mark.parametrize("axis", ["blockIdx.y", "blockIdx.z"])
-def test_large_extents_belong_on_grid_x(axis: str) -> None:
+def test_large_extents_belong_on_grid_x(axis: str) -> None:  # apache/tvm#20106
     a = te.placeholder((65536,), name="A")
     c = te.compute((65536,), lambda i: a[i] + 1.0, name="C")
     s = create_schedule(c)
@@ -134,7 +138,7 @@ def test_symbolic_sizes_and_empty_launches(n: int) -> None:
     np.testing.assert_array_equal(out, np.float32(0) - x)
 
 
-def test_zero_sized_tensors_launch_nothing() -> None:
+def test_zero_sized_tensors_launch_nothing() -> None:  # apache/tvm#20278
     a = te.placeholder((0, 4), name="A")
     c = te.compute((0, 4), lambda i, j: te.const(0.0) - a[i, j], name="C")
     s = create_schedule(c)
@@ -143,7 +147,7 @@ def test_zero_sized_tensors_launch_nothing() -> None:
     build(s, [a, c], target="opencl")(np.zeros((0, 4), np.float32), np.zeros((0, 4), np.float32))
 
 
-def test_a_fused_take_keeps_its_index() -> None:
+def test_a_fused_take_keeps_its_index() -> None:  # apache/tvm#20421
     x, ids = te.placeholder((4, 4), "float16", name="X"), te.placeholder((1,), "int32", name="ids")
     y = te.compute((4, 4), lambda i, j: x[i, j] + te.const(1.0, "float16"), name="Y")
     out = te.compute((1, 4), lambda i, j: y[ids[0], j], name="out")
@@ -155,7 +159,7 @@ def test_a_fused_take_keeps_its_index() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8", "float16", "int64", "bool"])
-def test_selection_by_a_bool(dtype: str) -> None:
+def test_selection_by_a_bool(dtype: str) -> None:  # halide/Halide#939, apache/tvm#14833
     a, b = te.placeholder((9,), dtype, name="A"), te.placeholder((9,), dtype, name="B")
     m = te.placeholder((9,), "bool", name="M")
     out = te.compute((9,), lambda i: te.select(m[i], a[i], b[i]), name="out")
@@ -167,7 +171,7 @@ def test_selection_by_a_bool(dtype: str) -> None:
     run(Program(s, [a, b, m, out], [x, y, mask], [np.where(mask, x, y)]))
 
 
-def test_a_comparison_as_a_byte_in_a_maximum() -> None:
+def test_a_comparison_as_a_byte_in_a_maximum() -> None:  # apache/tvm#11488, apache/tvm#2821
     a = te.placeholder((7,), "uint8", name="A")
     b = te.placeholder((7,), "int32", name="B")
     out = te.compute((7,), lambda i: te.maximum(a[i], te.cast(b[i] > 0, "uint8")), name="out")
@@ -208,8 +212,63 @@ def test_half_precision_rounds_every_operation(dtype: str) -> None:
     assert got.tobytes() == right.tobytes()
 
 
-def test_stages_of_one_axis_with_other_extents() -> None:
+def test_stages_of_one_axis_with_other_extents() -> None:  # apache/tvm#17002
     run(PROGRAMS["two_extents"]())
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(32, 16), (16, 8)])
+def test_threads_along_y_of_two_stages(wide: int, narrow: int) -> None:  # apache/tvm#17002
+    x = te.placeholder((2, wide), name="X")
+    b = te.compute((2, wide), lambda i, j: x[i, j] * 2.0, name="B")
+    out = te.compute((2, narrow), lambda i, j: b[i, wide - 1 - j] + b[i, j], name="out")
+    s = create_schedule(out)
+    s[out].bind(s[out].axis[0], "blockIdx.x")
+    s[out].bind(s[out].axis[1], "threadIdx.y")
+    s[b].set_scope("shared")
+    s[b].compute_at(s[out], s[out].axis[0])
+    s[b].bind(s[b].axis[1], "threadIdx.y")
+    a = np.random.default_rng(0).standard_normal((2, wide)).astype(np.float32)
+    y = a * np.float32(2)
+    text = run(Program(s, [x, out], [a], [y[:, ::-1][:, :narrow] + y[:, :narrow]]))
+    assert f"< {narrow}" in text
+
+
+def test_a_reduction_in_a_loop_over_rows() -> None:  # apache/tvm#2937, apache/tvm#8931
+    run(PROGRAMS["rows_in_turn"]())
+
+
+def test_a_buffer_written_by_fewer_threads_than_read_it() -> None:  # tile-ai/tilelang#2957
+    x = te.placeholder((256,), name="X")
+    b = te.compute((256,), lambda i: x[i] + 1.0, name="B")
+    out = te.compute((256,), lambda i: b[255 - i] * 2.0, name="out")
+    s = create_schedule(out)
+    outer, inner = s[out].split("i", factor=256)
+    s[out].bind(outer, "blockIdx.x")
+    s[out].bind(inner, "threadIdx.x")
+    s[b].set_scope("shared")
+    s[b].compute_at(s[out], outer)
+    _, narrow = s[b].split(s[b].axis[0], factor=100)
+    s[b].bind(narrow, "threadIdx.x")
+    a = np.arange(256, dtype=np.float32)
+    run(Program(s, [x, out], [a], [(a[::-1] + 1) * 2]))
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 9])
+def test_a_bound_known_at_the_call_in_a_vectorized_condition(n: int) -> None:  # tile-ai/tilelang#290
+    size = te.var("n")
+    x = te.placeholder((size,), name="X")
+    out = te.compute((16,), lambda i: te.if_then_else(i < size - 1, x[i + 1], te.const(-1.0)), name="out")
+    s = create_schedule(out)
+    outer, inner = s[out].split("i", factor=4)
+    s[out].bind(outer, "threadIdx.x")
+    s[out].vectorize(inner)
+    a = np.arange(n, dtype=np.float32) + 1
+    got, wanted = np.full(16, np.nan, np.float32), np.full(16, -1, np.float32)
+    wanted[: n - 1] = a[1:]
+    kernel = build(s, [size, x, out], target="opencl")
+    kernel(a, got)
+    np.testing.assert_array_equal(got, wanted)
+    kernel.sanitize(a, got)
 
 
 def test_more_threads_inside_fewer_are_refused_by_name() -> None:
