@@ -312,20 +312,34 @@ def schedule_direct(group: Group, target: Target, tile: Tile) -> Schedule:
         inner_points = [y_i, x_i]
     s[output].reorder(n, ob_o, *outer_points, ob_i, *inner_points, lane)
     tiles = [_size(loop.extent) or 1 for loop in s[output].loops[2 : 2 + len(outer_points)]]
-    parallel = n
-    for loop in (ob_o, *outer_points[:-1]):
+    shared = [x_o] if len(outer_points) == 1 else outer_points[:-1]
+    rest = outer_points[len(shared) :]
+    by_place = _by_place(anchor.call)
+    order = [n, *shared, ob_o] if by_place else [n, ob_o, *shared]
+    s[output].reorder(*order, *rest)
+    parallel = order[0]
+    for loop in order[1:]:
         parallel = s[output].fuse(parallel, loop)
-    if len(outer_points) == 1:
-        parallel = s[output].fuse(parallel, x_o)
     s[output].parallel(parallel)
     for loop in (ob_i, *inner_points):
         s[output].unroll(loop)
     s[output].vectorize(lane)
     attach = parallel if len(outer_points) == 1 else x_o
     accumulate_in_registers(s, accumulator, output, attach, _size(output.shape[-1]) or 1, blocks_last=True)
-    turn = parallel % math.prod(tiles) if len(tiles) == 1 else parallel % math.prod(tiles[:-1]) * tiles[-1] + x_o
-    _fetch_next_panel(s, accumulator, tile.blocks, turn, math.prod(tiles), target)
+    if not by_place:
+        turn = parallel % math.prod(tiles) if len(tiles) == 1 else parallel % math.prod(tiles[:-1]) * tiles[-1] + x_o
+        _fetch_next_panel(s, accumulator, tile.blocks, turn, math.prod(tiles), target)
     return s
+
+
+def _by_place(call: Call) -> bool:
+    """True if cores take parts of the map, false if they take output channels. What a core reads then of the other
+    cores' part of the map, or again of the weights, comes from far: the smaller of the two should. Maps that are cut
+    alike from layer to layer stay in the caches of their cores."""
+    data, weight = (_sizes(_operand(call, i)) for i in (0, 1))
+    if None in data or None in weight:
+        return True
+    return math.prod(n or 1 for n in weight) < math.prod(n or 1 for n in data)
 
 
 def _fetch_next_panel(s: Schedule, accumulator: Tensor, blocks: int, turn: Expr, turns: int, target: Target) -> None:
