@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from nestor.cli.options import (
@@ -27,7 +26,9 @@ from nestor.cli.options import (
     ShapeOption,
     ThreadsOption,
     make_inputs,
+    output_console,
     parse_shapes,
+    progress_line,
     read_inputs,
     require_file,
 )
@@ -60,9 +61,9 @@ def bench(
     rivals = engine_names(against, require_file(model))
     require_engines(rivals)
     used = threads or host().cores
-    console, status = Console(highlight=False), Console(stderr=True, highlight=False)
+    console = output_console()
     given = read_inputs(inputs or ())
-    with status.status("reading the model") as line:
+    with progress_line("reading the model") as line:
         values, work = _prepare(model, given, parse_shapes(shape or ()), seed)
         line.update("measuring the machine")
         floor = machine_floor(used, levels=("DRAM",))

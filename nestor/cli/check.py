@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from nestor.accuracy import FACTOR, TOLERANCE, OutputReport
@@ -29,6 +28,8 @@ from nestor.cli.options import (
     ThreadsOption,
     compile_options,
     make_inputs,
+    output_console,
+    progress_line,
     read_inputs,
     require_file,
 )
@@ -67,7 +68,7 @@ def check(
         path = _with_every_node(require_file(model), Path(folder)) if nodes else require_file(model)
         results, values = run_levels(path, levels, options, given, seed)
         reports, rival = judge_levels(path, results, values, factor=factor, tolerance=tolerance)
-    Console().print(_table(model.name, reports))
+    output_console().print(_table(model.name, reports))
     if nodes:
         for level, found in reports.items():
             for line in first_to_diverge(model, results[level], found, rival, factor=factor, tolerance=tolerance):
@@ -99,9 +100,8 @@ def run_levels(
 
     results: dict[int, dict[str, np.ndarray]] = {}
     values: dict[str, np.ndarray] = {}
-    console = Console(stderr=True)
     for level in levels:
-        with console.status(f"compiling at level {level}"):
+        with progress_line(f"compiling at level {level}"):
             executable = nestor.compile(path, opt_level=level, **options)
         values = make_inputs(executable.inputs, given, seed=seed)
         names = [spec.name for spec in executable.outputs]

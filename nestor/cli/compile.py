@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from nestor.cli.options import (
     ModelArgument,
@@ -20,7 +19,9 @@ from nestor.cli.options import (
     TargetOption,
     ThreadsOption,
     compile_options,
+    output_console,
     parse_shape_sets,
+    progress_line,
     require_file,
 )
 
@@ -40,9 +41,9 @@ def compile_model(
     """Compile a model; say how long it took and what memory it plans."""
     import nestor
 
-    console, made = Console(highlight=False), []
+    console, made = output_console(), []
     options = compile_options(target, threads, None, opt_level=opt_level, precision=precision)
-    with console.status(f"compiling {require_file(model).name}") as status:
+    with progress_line(f"compiling {require_file(model).name}") as status:
 
         def progress(done: int, total: int, name: str) -> None:
             status.update(f"compiling {model.name}: kernel {done} of {total} {name}")

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from nestor import models
-from nestor.cli.options import TargetOption, ThreadsOption, compile_options, require_file
+from nestor.cli.options import TargetOption, ThreadsOption, compile_options, output_console, require_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def demo(
     threads: ThreadsOption = None,
 ) -> None:
     """Compile and run two real models, and say what happened."""
-    console = Console(highlight=False)
+    console = output_console()
     options = compile_options(target, threads, None)
     _file_type(console, require_file(file) if file is not None else Path(models.__file__), options)
     _resnet50(console, options)

@@ -8,8 +8,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
+
+from nestor.cli.options import output_console
 
 CORE = ("numpy", "llvmlite", "numba", "lark", "ml_dtypes", "onnx", "safetensors", "rich", "typer")
 OPTIONAL = {
@@ -35,7 +36,7 @@ def doctor() -> None:
         table.add_row(package, version(package) or "[red]missing: pip install nestor-compiler[/red]")
     for package, extra in OPTIONAL.items():
         table.add_row(package, version(package) or f"not installed (extra: {extra})")
-    Console().print(table, highlight=False)
+    output_console().print(table)
 
 
 def machine_facts() -> list[tuple[str, str]]:

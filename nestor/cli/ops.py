@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
+
+from nestor.cli.options import output_console
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def ops(
     table.add_column("cases", justify="right")
     for r in rows:
         table.add_row(r.op, ", ".join(r.onnx), ", ".join(r.implementations), str(r.cases))
-    console = Console(highlight=False)
+    console = output_console()
     console.print(table)
     console.print(closing, markup=False)
 

@@ -6,12 +6,15 @@ with a seed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.status import Status
 
 from tensorir.errors import UserError
 
@@ -33,6 +36,21 @@ InputOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="Seed of the inputs that are not given.")]
+
+
+PIPED_WIDTH = 240
+"""Columns of what goes to a file or another program: a row of a table is a line."""
+
+
+def output_console() -> Console:
+    """Standard output: as wide as the terminal, or as wide as rows need."""
+    console = Console(highlight=False)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=PIPED_WIDTH)
+
+
+def progress_line(text: str) -> Status:
+    """A line on standard error that says what goes on, where that is a terminal."""
+    return Console(stderr=True, highlight=False).status(text)
 
 
 class OptionError(UserError):

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from nestor.cli.options import (
@@ -20,6 +19,8 @@ from nestor.cli.options import (
     ThreadsOption,
     compile_options,
     make_inputs,
+    output_console,
+    progress_line,
     read_inputs,
     require_file,
 )
@@ -51,7 +52,7 @@ def profile(
     from targets.llvm.runtime import host
 
     given = read_inputs(inputs or ())
-    with Console(stderr=True).status(f"compiling {require_file(model).name}") as status:
+    with progress_line(f"compiling {require_file(model).name}") as status:
         if model.suffix == ".nst":
             exe = nestor.load(model)
         else:
@@ -63,7 +64,7 @@ def profile(
         floor = machine_floor(exe.threads or host().cores)
         status.update("measuring the kernels")
         found = profile_model(exe, values, floor, repeats=repeats)
-    console = Console(highlight=False)
+    console = output_console()
     console.print(kernel_table(model.name, found, top))
     for line in summary(found):
         console.print(line, markup=False)
@@ -76,17 +77,9 @@ def profile(
 def kernel_table(name: str, found: Any, top: int) -> Table:
     """The kernels that take longest, one a row."""
     table = Table(title=f"{name}: kernels", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading, width in (
-        ("us", 9),
-        ("share", 6),
-        ("floor", 5),
-        ("GFLOP/s", 7),
-        ("GB/s", 6),
-        ("bits", 6),
-        ("spills", 6),
-    ):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
-    table.add_column("node (ops by implementation)", overflow="fold")
+    for heading in ("us", "share", "floor", "GFLOP/s", "GB/s", "bits", "spills"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("node: ops, implementation", overflow="fold")
     ordered = sorted(found.kernels, key=lambda k: -k.seconds)
     for k in ordered[: top or None]:
         table.add_row(
@@ -97,7 +90,7 @@ def kernel_table(name: str, found: Any, top: int) -> Table:
             f"{k.nbytes / k.seconds / 1e9:.1f}",
             str(k.vector_bits) if k.vector_bits else "scalar",
             f"[red]{k.spills}[/red]" if k.spills else "",
-            f"{k.node} ({k.ops} by {k.implementation})".replace("[", r"\["),
+            f"{k.node}: {k.ops.replace('+', ' ')}, {k.implementation}".replace("[", r"\["),
         )
     return table
 
@@ -117,6 +110,8 @@ def summary(found: Any) -> list[str]:
         f"floor {found.floor * 1e3:.3f} ms ({found.floor / found.run_seconds:.0%} of the run): the longer of products "
         f"over {m.fma / 1e9:.0f} GFLOP/s and bytes over the copy rate (GB/s: {rates}), {m.threads} threads",
     ]
+    if any(k.share > 1.05 for k in found.kernels):
+        lines.append("caution: a floor above 100% means that the machine was busy while its rates were measured")
     if lost := sorted(found.kernels, key=lambda k: k.floor - k.seconds)[:3]:
         gains = ", ".join(f"{k.node} {max(k.seconds - k.floor, 0) * 1e6:.0f} us" for k in lost)
         lines.append(f"most to gain: {gains}")

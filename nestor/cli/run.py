@@ -12,7 +12,6 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from nestor.cli.options import (
     InputOption,
@@ -26,6 +25,8 @@ from nestor.cli.options import (
     compile_options,
     describe,
     make_inputs,
+    output_console,
+    progress_line,
     read_inputs,
     require_file,
 )
@@ -70,13 +71,14 @@ def run(
     if require_file(model).suffix == ".nst":
         executable = nestor.load(model)
     else:
-        executable = nestor.compile(
-            model, **compile_options(target, threads, shape, opt_level=opt_level, precision=precision)
-        )
+        with progress_line(f"compiling {model.name}"):
+            executable = nestor.compile(
+                model, **compile_options(target, threads, shape, opt_level=opt_level, precision=precision)
+            )
     arrays = make_inputs(executable.inputs, given, seed=seed)
     inside = executable.debug(arrays, node or [], stop_at=stop_at) if node or stop_at else {}
     values = executable.run(arrays)
-    console = Console()
+    console = output_console()
     for name, value in inside.items():
         console.print(f"{name}: {describe(value)}; {executable.explain(name)}", highlight=False, markup=False)
         console.print(np.array2string(value, threshold=20, edgeitems=3, precision=6), highlight=False, markup=False)
