@@ -247,14 +247,19 @@ def _in_child(cases: list[Case], thorough: bool) -> Iterator[dict[str, Any]]:
         finally:
             os._exit(status)
     os.close(send)
-    done = 0
-    with os.fdopen(receive) as lines:
-        for text in lines:
-            if not text.endswith("\n"):
-                break
-            done += 1
-            yield json.loads(text)
-    _, status = os.waitpid(child, 0)
+    done, whole = 0, False
+    try:
+        with os.fdopen(receive) as lines:
+            for text in lines:
+                if not text.endswith("\n"):
+                    break
+                done += 1
+                yield json.loads(text)
+        whole = True
+    finally:
+        if not whole:  # nobody wants the rest
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
     if done < len(cases):
         seed, only = cases[done]
         code = os.waitstatus_to_exitcode(status)

@@ -17,6 +17,7 @@ from tensorir import te
 from tensorir.buffer import Buffer
 from tensorir.expr import And, Const, Expr, IfThenElse, IterVar, Load, Max, Min, Var, const
 from tensorir.interpreter import SanitizerError, interpret
+from tensorir.layout import Layout
 from tensorir.parser import parse_func
 from tensorir.stmt import Allocate, Block, For, Func, If, Stmt, Store, seq
 from tensorir.visit import rewrite_expr, rewrite_stmt, walk_expr, walk_stmt, with_body
@@ -251,12 +252,48 @@ def dot_products() -> Schedule:
     return s
 
 
+def running_total() -> Schedule:
+    x, state = te.placeholder((6, 11), name="X"), te.placeholder((6, 11), name="state")
+    first = te.compute((1, 11), lambda _, i: x[0, i], name="first")
+    half = te.compute((6, 11), lambda t, i: state[t - 1, i] * 0.5, name="half")
+    update = te.compute((6, 11), lambda t, i: half[t, i] + x[t, i], name="update")
+    s = create_schedule(te.scan(first, update, state, inputs=[x], name="total"))
+    outer, inner = s[update].split("i", factor=4)
+    s[half].compute_at(s[update], outer)
+    s[update].vectorize(inner)
+    return s
+
+
+def packed() -> Schedule:
+    a = te.placeholder((5, 11), name="A")
+    b = te.compute((5, 11), lambda i, j: a[i, j] + 1.0, name="B")
+    c = te.compute((5, 11), lambda i, j: b[i, j] * 2.0, name="C")
+    s = create_schedule(c)
+    s[c].transform_layout(Layout.plain(2).split(1, 4))
+    s[b].compute_at(s[c], s[c].op.axis[0])
+    s[c].parallel(s[c].op.axis[0])
+    return s
+
+
+def positive_terms() -> Schedule:
+    a = te.placeholder((6, 7), name="A")
+    k = te.reduce_axis(7, "k")
+    b = te.compute((6,), lambda i: te.sum(a[i, k], axis=k, where=a[i, k] > 0.0), name="B")
+    c = te.compute((6,), lambda i: b[i] + 1.0, name="C")
+    s = create_schedule(c)
+    s[b].pad_dimension(0, 4)
+    _, inner = s[b].split(k, factor=4)
+    partial = s[b].rfactor(inner)
+    s[partial].compute_at(s[b], "i")
+    return s
+
+
 GOLDEN: dict[str, Callable[[], Schedule]] = {
     f.__name__: f
     for f in (
         tail, symbolic_tail, two_splits, fused, matrix_product, cached_product, padded_sum, inlined_padding, stencil,
         softmax, split_reduction, decomposed, blocked, partial_sums, epilogue_in_tiles, aligned, double_buffered,
-        dot_products,
+        dot_products, running_total, packed, positive_terms,
     )
 }  # fmt: skip
 
@@ -397,6 +434,7 @@ def test_the_mutations_are_many_and_most_change_meaning() -> None:
         for _, changed in mutations(func):
             total += 1
             changing += _outputs(changed, "plain") != wanted
+    print(f"{len(programs())} golden kernels, {total} changes of one guard, bound or initial value, {changing} matter")
     assert total >= 50
     assert changing >= 35
 
