@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import sys
 
 from topi.index import INDEX, ONNX_INDEX
 from topi.op import Onnx, Op, OpError, registered_ops
 
-IMPLEMENTATIONS = {"conv": ("conv", "winograd"), "matmul": ("matmul",), "winograd": ("winograd",)}
+IMPLEMENTATIONS = {"conv": ("conv", "winograd", "conv_gpu"), "matmul": ("matmul",), "winograd": ("winograd",)}
 """Files under `topi.implementations` that belong to an op file."""
 
 
+_LOADED: set[str] = set()
+
+
 def _load(module: str) -> None:
+    _LOADED.add(module)
     importlib.import_module(f"topi.ops.{module}")
     for name in IMPLEMENTATIONS.get(module, ()):
         importlib.import_module(f"topi.implementations.{name}")
@@ -24,10 +29,11 @@ def _load(module: str) -> None:
 
 def get_op(name: str) -> Op:
     """The op of this name. Raises `OpError` with the nearest known names."""
-    found = registered_ops().get(name)
+    found, module = registered_ops().get(name), INDEX.get(name)
     if found is not None:
+        if module in IMPLEMENTATIONS and module not in _LOADED and f"topi.ops.{module}" in sys.modules:
+            _load(module)  # another implementation may have brought the op file, but not what belongs to it
         return found
-    module = INDEX.get(name)
     if module is None:
         near = difflib.get_close_matches(name, [*INDEX, *registered_ops()], 3)
         raise OpError(f"no op is called {name!r}", help=f"did you mean {', '.join(near)}?" if near else None)

@@ -15,10 +15,10 @@ _LOCK = threading.Lock()
 _OURS = "NESTOR_CHOOSES_POCL_METHOD"
 _METHOD_GIVEN = "POCL_WORK_GROUP_METHOD" in os.environ and _OURS not in os.environ
 """True if the user chose the method: what a parent process of ours set for its own kernel is no choice."""
-REPLICATED = 4
-"""Work groups of at most so many threads PoCL writes out thread by thread. Its default vectorises over threads with the
-promise that they never meet in memory, which is wrong where one thread combines what others left in local memory (PoCL
-3.0: wrong sums); its loops cannot compile some kernels with barriers in nested loops, but replication takes long."""
+METHOD = "loops"
+"""How PoCL runs the threads of a group, set before it compiles anything, since it seems to be read once a process. Its
+default vectorises over threads with the promise that they never meet in memory, which is wrong where one thread
+combines what others left in local memory (PoCL 3.0: wrong sums)."""
 
 
 class OpenCLError(UserError):
@@ -64,18 +64,32 @@ class OpenCLDevice:
     def __init__(self, cl: Any, device: Any) -> None:
         self.cl = cl
         self.device = device
+        if self.is_pocl and not _METHOD_GIVEN:
+            os.environ[_OURS] = "1"
+            os.environ["POCL_WORK_GROUP_METHOD"] = METHOD
         self.context = cl.Context([device])
         self.queue = cl.CommandQueue(self.context)
         self.alignment = max(device.mem_base_addr_align // 8, 1)
 
-    def compile(self, source: str) -> Any:
-        """The kernels of a source text. Raises `OpenCLError` with the compiler's words."""
-        exact = "-cl-fp32-correctly-rounded-divide-sqrt" if self._is_exact() else ""
+    def compile(self, source: str, *, plain: bool = False) -> Any:
+        """The kernels of a source text. With `plain`, PoCL does not optimise: it loses memory of a thread that is set
+        under a condition and kept over a barrier (3.0, every way to run a group), and without its optimiser it does
+        not. Raises `OpenCLError` with the compiler's words."""
+        options = ["-cl-std=CL1.2"]
+        if self._is_exact():
+            options.append("-cl-fp32-correctly-rounded-divide-sqrt")
+        if plain and self.is_pocl:
+            options.append("-cl-opt-disable")
         with _LOCK:
             try:
-                return self.cl.Program(self.context, source).build(options=["-cl-std=CL1.2", *filter(None, [exact])])
+                return self.cl.Program(self.context, source).build(options=options)
             except self.cl.Error as error:
                 raise OpenCLError(f"{self.device.name} refuses the kernel", notes=(str(error)[:2000],)) from error
+
+    @property
+    def is_pocl(self) -> bool:
+        """Whether the device is PoCL's."""
+        return "Portable Computing Language" in self.device.platform.name
 
     def _is_exact(self) -> bool:
         config = self.device.get_info(self.cl.device_info.SINGLE_FP_CONFIG)
@@ -115,11 +129,6 @@ class OpenCLDevice:
     def launch(self, kernel: Any, grid: tuple[int, ...], block: tuple[int, ...], args: list[Any]) -> None:
         """Run a kernel; `args` are buffers and numpy scalars."""
         kernel.set_args(*args)
-        if not _METHOD_GIVEN:
-            os.environ[_OURS] = "1"
-            os.environ["POCL_WORK_GROUP_METHOD"] = (
-                "workitemrepl" if block[0] * block[1] * block[2] <= REPLICATED else "loops"
-            )
         size = tuple(g * b for g, b in zip(grid, block, strict=True))
         self.cl.enqueue_nd_range_kernel(self.queue, kernel, size, block)
 

@@ -10,12 +10,14 @@ import numpy as np
 from targets.arguments import Arguments
 from targets.c_family.dialect import OPENCL
 from targets.c_family.printer import emit
-from targets.c_family.program import device_program
+from targets.c_family.program import DeviceKernel, device_program
 from targets.c_family.runner import DeviceRunner
 from targets.opencl.device import open_device
 from tensorir.passes.pipeline import lower
-from tensorir.stmt import Func
+from tensorir.passes.thread_axes import is_barrier
+from tensorir.stmt import Allocate, Func, If, Store
 from tensorir.target import Target
+from tensorir.visit import walk_stmt
 
 
 class OpenCLRunner:
@@ -33,7 +35,8 @@ class OpenCLRunner:
         """The compiled kernels."""
         if self._runner is None:
             device = open_device(self.target.arch)
-            compiled = device.compile(self.text)
+            plain = any(map(keeps_under_condition, self.program.kernels))
+            compiled = device.compile(self.text, plain=plain)
             functions: dict[str, Any] = {k.name: getattr(compiled, k.name) for k in self.program.kernels}
             self._runner = DeviceRunner(self.program, device, functions)
         return self._runner
@@ -58,3 +61,12 @@ class OpenCLRunner:
     def spills(self) -> int:
         """Not known: the device's compiler does not tell."""
         return 0
+
+
+def keeps_under_condition(kernel: DeviceKernel) -> bool:
+    """True for a kernel whose threads meet at a barrier and set memory of their own under a condition."""
+    if not any(is_barrier(x) for x in walk_stmt(kernel.body)):
+        return False
+    own = {x.buffer for x in walk_stmt(kernel.body) if isinstance(x, Allocate) and x.buffer.scope != "shared"}
+    conditions = (x for x in walk_stmt(kernel.body) if isinstance(x, If))
+    return any(isinstance(y, Store) and y.buffer in own for x in conditions for y in walk_stmt(x))
