@@ -3,6 +3,9 @@ of the interpreter with and without warps, and source text where alignment or li
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -110,6 +113,15 @@ def test_too_many_threads_and_too_much_shared_memory_are_named() -> None:
     s[shared].compute_at(s[d], s[d].axis[0])
     with pytest.raises(LimitError, match=r"bytes of shared memory \(big_shared 160000\)"):
         build(s, [big, d], target="opencl")
+
+
+def test_the_third_axis_of_a_block_is_short() -> None:
+    a = te.placeholder((65,), name="A")
+    c = te.compute((65,), lambda i: a[i] + 1.0, name="C")
+    s = create_schedule(c)
+    s[c].bind(s[c].axis[0], "threadIdx.z")
+    with pytest.raises(LimitError, match="the loop i is bound to threadIdx.z and runs over 65 threads, the most is 64"):
+        build(s, [a, c], target="cuda")
 
 
 def test_thread_extents_must_be_constant() -> None:
@@ -311,6 +323,10 @@ def test_bindings_that_leave_work_out_are_refused() -> None:
         s[c].bind(s[c].axis[1], "threadIdx.x")
 
 
+def plus_one(a: te.Tensor) -> Callable[..., Any]:
+    return lambda i, j: a[i, j] + 1.0
+
+
 def test_indices_take_64_bits_where_32_are_not_enough() -> None:
     n = te.var("n")
     a = te.placeholder((n, 4), name="A")
@@ -319,6 +335,14 @@ def test_indices_take_64_bits_where_32_are_not_enough() -> None:
     s[c].bind(s[c].axis[0], "blockIdx.x")
     s[c].bind(s[c].axis[1], "threadIdx.x")
     assert "const i64 i = (i64)get_group_id(0)" in build(s, [n, a, c], target="opencl").source("opencl")
+    for rows, wide in ((50000, False), (70000, True)):  # of 40000 elements: 2.0e9 and 2.8e9
+        a = te.placeholder((rows, 40000), name="A")
+        c = te.compute((rows, 40000), plus_one(a), name="C")
+        s = create_schedule(c)
+        s[c].bind(s[c].axis[0], "blockIdx.x")
+        s[c].bind(s[c].split("j", factor=64)[1], "threadIdx.x")
+        text = build(s, [a, c], target="cuda").source("cuda")
+        assert ("* 40000LL" in text) is wide and ("* 40000)" in text) is not wide
 
 
 def test_no_device_by_that_name_is_said() -> None:
