@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nestor as nt
-from graphir.errors import ModelError, UnsupportedError
+from graphir.errors import ModelError, ShapeError, UnsupportedError
 from tests.graphir.test_onnx import F, model, node
 
 X = np.array([[1.0, -2.0, 3.0]], np.float32)
@@ -84,6 +84,98 @@ def test_external_data_that_is_missing_short_or_outside_is_refused(tmp_path: Pat
     for options in ({}, {"offset": 4}, {"offset": -1}, {"length": 8}, {"length": 1 << 40}):
         with pytest.raises(ModelError, match="wants 12 bytes from byte"):
             run(external(folder, "w.bin", **options), {"x": X})
+
+
+def test_external_data_at_names_that_no_file_can_have(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="which is no file name"):
+        run(external(tmp_path, "a\0b"), {"x": X})
+    with pytest.raises(ModelError, match="which is no file name"):
+        run(external(tmp_path, "a" * 5000), {"x": X})
+    with pytest.raises(ModelError, match="which is not there"):
+        run(external(tmp_path, "a" * 300), {"x": X})
+    (tmp_path / "d").symlink_to(tmp_path.parent, target_is_directory=True)
+    with pytest.raises(ModelError, match="outside the model's folder"):
+        run(external(tmp_path, "d/w.bin"), {"x": X})
+    path = external(tmp_path, "w.bin")
+    (tmp_path / "w.bin").write_bytes(W.tobytes())
+    m = onnx.load(path, load_external_data=False)
+    m.graph.initializer[0].dims[0] = -3
+    path.write_bytes(m.SerializeToString())
+    with pytest.raises(ModelError, match="negative size"):
+        run(path, {"x": X})
+
+
+def added(w: TensorProto) -> onnx.ModelProto:
+    """y = x + w."""
+    m = model([node("Add", ["x", "w"], ["y"])], {"x": (F, [1, 3])}, ["y"])
+    m.graph.initializer.append(w)
+    return m
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kind", "data", "message"),
+    [
+        ([1 << 40], TensorProto.FLOAT, b"", "do not fill its shape"),
+        ([1 << 32, 1 << 32], TensorProto.FLOAT, b"", "do not fill its shape"),
+        ([3], TensorProto.FLOAT, b"12345", "do not fill its shape"),
+        ([3], TensorProto.FLOAT, W.tobytes() * 2, "do not fill its shape"),
+        ([-3], TensorProto.FLOAT, W.tobytes(), "negative size"),
+        ([3], 99, W.tobytes(), "element type number 99"),
+        ([3], 0, W.tobytes(), "element type number 0"),
+        ([3], TensorProto.STRING, b"", "do not fill its shape"),
+    ],
+)
+def test_initialisers_whose_data_do_not_fit(sizes: list[int], kind: int, data: bytes, message: str) -> None:
+    w = TensorProto(name="w", data_type=kind, dims=sizes, raw_data=data)
+    with pytest.raises(ModelError, match=message) as caught:
+        nt.from_onnx(added(w).SerializeToString())
+    assert "the initialiser w" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [([-2, 3], "negative size"), ([1 << 20, 1 << 20], "bytes, more than"), ([1 << 33, 1 << 33], "bytes, more than")],
+)
+def test_constants_of_impossible_shapes(sizes: list[int], message: str) -> None:
+    m = model([node("ConstantOfShape", ["s"], ["y"], name="made")], {}, ["y"], {"s": np.array(sizes)})
+    with pytest.raises(ModelError, match=message) as caught:
+        nt.from_onnx(m)
+    assert "node made" in str(caught.value)
+
+
+def test_a_result_that_no_memory_holds_is_refused() -> None:
+    w = np.zeros((1, 1, 1, 1), np.float32)
+    far = model(
+        [node("Conv", ["x", "w"], ["y"], name="far", pads=[1 << 40] * 4)], {"x": (F, [1, 1, 4, 4])}, ["y"], {"w": w}
+    )
+    with pytest.raises(ShapeError, match="node far.*more than any memory holds"):
+        nt.from_onnx(far)
+
+
+def test_attributes_of_another_type_are_refused() -> None:
+    with pytest.raises(ModelError, match="the attribute axis of Softmax is of type STRING, not INT"):
+        nt.from_onnx(model([node("Softmax", ["x"], ["y"], axis="last")], {"x": (F, [3])}, ["y"]))
+
+
+@pytest.mark.parametrize("sizes", [[-1, 4], [1, 1, 1]])
+def test_splits_that_cannot_be(sizes: list[int]) -> None:
+    m = model([node("Split", ["x", "s"], ["y", "z"])], {"x": (F, [3])}, ["y", "z"], {"s": np.array(sizes)})
+    with pytest.raises(ShapeError, match="one size for each output, none of them negative"):
+        nt.from_onnx(m)
+
+
+def test_the_nearest_operator_is_offered() -> None:
+    m = model([node("Rleu", ["x"], ["y"]), node("Sofmax", ["y"], ["z"])], {"x": (F, [3])}, ["z"])
+    with pytest.raises(UnsupportedError, match=r"did you mean Relu for Rleu\? did you mean Softmax for Sofmax\?"):
+        nt.from_onnx(m)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "a")])
+def test_a_cycle_is_refused(names: tuple[str, str]) -> None:
+    first, second = names
+    m = model([node("Relu", [second], [first]), node("Relu", [first], ["b"])], {"x": (F, [3])}, ["b"])
+    with pytest.raises(ModelError, match="which nothing defines"):
+        nt.from_onnx(m)
 
 
 def test_external_data_of_a_model_without_a_path_asks_for_one(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ TRAINED = (
 )
 """Trained models that other people ship; each is judged at its inputs, at two other sizes where it is symbolic."""
 
+OPEN: dict[str, dict[str, tuple[int | str, ...]]] = {"text_direction": {"x": ("n", 3, 48, 192)}}
+"""Dimensions left open where the file fixes them otherwise."""
+
 INT8_WEIGHTS = ("sentence_embedding",)
 """Models whose weights were rounded to int8: judged by the cosine of their outputs."""
 
@@ -73,6 +76,30 @@ def cases(name: str) -> list[dict[str, np.ndarray]]:
     if name == "voice_activity":
         return [voice_inputs(16000), voice_inputs(8000)]
     return [{data_input(name): models.image()}]
+
+
+def more_cases(name: str) -> list[dict[str, np.ndarray]]:
+    """Further sizes of models with a symbolic batch, beside those of `cases`."""
+    match name:
+        case "text_direction":
+            return [{"x": samples.text_pictures(7)}]
+        case "file_type":
+            return [{"bytes": np.concatenate([c["bytes"] for c in cases(name)])}]
+        case "speech_quality":
+            return [{"input_1": np.stack([samples.speech(9.01, 16000, seed=n + 5) for n in range(3)])}]
+        case "voice_activity":
+            joined: list[dict[str, np.ndarray]] = []
+            for rate, batch in ((16000, 3), (8000, 2)):
+                windows = [voice_inputs(rate, seed=n) for n in range(batch)]
+                joined.append(
+                    {
+                        "input": np.concatenate([w["input"] for w in windows]),
+                        "sr": windows[0]["sr"],
+                        "state": np.concatenate([w["state"] for w in windows], axis=1),
+                    }
+                )
+            return joined
+    return []
 
 
 @functools.cache

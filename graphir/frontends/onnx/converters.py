@@ -12,6 +12,7 @@ from graphir.builder import CONTENT_LIMIT
 from graphir.errors import ShapeError, UnsupportedError
 from graphir.frontends.onnx.early import aligned
 from graphir.frontends.onnx.registry import converter
+from graphir.frontends.onnx.tensors import require_sizes
 from graphir.ir import Value
 from tensorir import dtypes
 from tensorir.errors import UserError
@@ -51,6 +52,7 @@ def _constant_of_shape(importer: _Importer, node: OnnxNode) -> list[Value]:
     shape = importer.known(node.operand(0), node, "the shape")
     sizes = dims.constants(dims.as_dims(shape))
     if sizes is not None:
+        require_sizes(sizes, data.dtype, f"node {node.name} (ConstantOfShape)")
         return [importer.builder.constant(np.full(sizes, data[0]), node.outputs[0])]
     attrs = {"shape": shape, "value": data[0].item(), "dtype": dtypes.dtype_of(data.dtype)}
     return importer.add("full", [], attrs, node)
@@ -276,6 +278,11 @@ def _split(importer: _Importer, node: OnnxNode) -> list[Value]:
         piece = dims.canonical((x.shape[axis] + (count - 1)) // count)
         sizes = [piece] * (count - 1)
         sizes.append(dims.canonical(x.shape[axis] - piece * (count - 1)))
+    if len(sizes) != len(node.outputs) or any((dims.constant(dims.as_dim(s)) or 0) < 0 for s in sizes):
+        raise ShapeError(
+            f"node {node.name}: Split into sizes {tuple(sizes)} for {len(node.outputs)} outputs",
+            help="there is one size for each output, none of them negative",
+        )
     made: list[Value] = []
     start: Expr = const(0)
     for size, name in zip(sizes, node.outputs, strict=True):

@@ -45,17 +45,21 @@ def load_external(model: onnx.ModelProto, path: Path | None) -> None:
 
 def _read(tensor: onnx.TensorProto, entries: dict[str, str], location: str, path: Path) -> bytes:
     folder = path.parent.resolve()
+    if "\0" in location or len(location) > 4096:
+        raise ModelError(f"{path}: the weight {tensor.name} is said to lie at {location[:60]!r}, which is no file name")
     whole = (folder / location).resolve() if location else folder
     if not location or Path(location).is_absolute() or not whole.is_relative_to(folder):
         raise ModelError(
             f"{path}: the weight {tensor.name} is said to lie at {location!r}, which is outside the model's folder",
             help="only files in the folder of the model are read; export the model again",
         )
-    if not whole.is_file():
+    if not _is_file(whole):
         raise ModelError(
             f"{path} keeps the weight {tensor.name} in {location!r}, which is not there",
             help="put the data files in the folder of the model",
         )
+    if any(d < 0 for d in tensor.dims):
+        raise ModelError(f"{path}: the weight {tensor.name} has the shape {tuple(tensor.dims)}, with a negative size")
     wanted = _nbytes(tensor)
     try:
         offset = int(entries.get("offset", 0))
@@ -72,6 +76,13 @@ def _read(tensor: onnx.TensorProto, entries: dict[str, str], location: str, path
     with whole.open("rb") as file:
         file.seek(offset)
         return file.read(wanted)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _nbytes(tensor: onnx.TensorProto) -> int:

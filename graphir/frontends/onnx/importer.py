@@ -8,6 +8,8 @@ symbol, and small integers carry symbolic content, so shape arithmetic leaves no
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,11 +32,13 @@ from graphir.frontends.onnx import signal as _signal  # noqa: F401
 from graphir.frontends.onnx.functions import FunctionKey, expand, has_schema_function, model_functions, schema_function
 from graphir.frontends.onnx.load import load_model
 from graphir.frontends.onnx.registry import Refined, converters
+from graphir.frontends.onnx.tensors import tensor_array
 from graphir.ir import Graph, Value
 from tensorir.dtypes import dtype_of
 from tensorir.errors import UserError
 from tensorir.expr import Expr, Var
 from tensorir.origin import Origin
+from topi.index import ONNX_INDEX
 from topi.op import Attribute, Fixed, InputValue, Onnx, Op
 from topi.registry import find_onnx
 
@@ -63,7 +67,8 @@ def from_onnx(
             f"the model uses {len(missing)} operator{'s' if len(missing) > 1 else ''} that Nestor does not have, "
             f"in {count} node{'s' if count > 1 else ''}:",
             missing=missing,
-            help="define them with @nt.op, or export the model without them; `nestor ops` lists what there is",
+            help=_nearest(missing)
+            + "define them with @nt.op, or export the model without them; `nestor ops` lists what there is",
         )
     fixed: dict[str, int] = {}
     while True:
@@ -131,6 +136,14 @@ def candidates(op_type: str, version: int, domain: str) -> list[tuple[Op, Onnx]]
 def node_name(node: onnx.NodeProto, index: int) -> str:
     """The node's own name, or one made of its op and place."""
     return node.name or f"{node.op_type}_{index}"
+
+
+def _nearest(missing: Mapping[str, Sequence[str]]) -> str:
+    """Which operators may have been meant."""
+    known = [op for domain, op in [*converters(), *ONNX_INDEX] if domain == ""]
+    found = {op: difflib.get_close_matches(op, known, 1) for op in missing}
+    meant = [f"did you mean {near[0]} for {op}?" for op, near in found.items() if near]
+    return "".join(f"{m} " for m in meant)
 
 
 def _missing(model: onnx.ModelProto) -> dict[str, list[str]]:
@@ -261,10 +274,11 @@ class _Importer:
         return self.builder.finish(outputs, [v.name for v in graph.output])
 
     def initializers(self, graph: onnx.GraphProto, given: dict[str, np.ndarray]) -> None:
-        from onnx import numpy_helper
-
         for tensor in graph.initializer:
-            data = np.asarray(given.pop(tensor.name)) if tensor.name in given else numpy_helper.to_array(tensor)
+            if tensor.name in given:
+                data = np.asarray(given.pop(tensor.name))
+            else:
+                data = tensor_array(tensor, f"the initialiser {tensor.name}")
             self.scope[tensor.name] = self.builder.constant(_supported(data, tensor.name), tensor.name)
         if graph.sparse_initializer:
             raise ModelError("the model has sparse initialisers, which Nestor does not read", help="export them dense")
@@ -376,6 +390,7 @@ class _Importer:
         inputs = [self.lookup(i, f"node {name}") if i else None for i in proto.input]
         while inputs and inputs[-1] is None:
             inputs.pop()
+        _require_attribute_types(proto, name, version)
         attrs = {a.name: _attribute(a) for a in proto.attribute}
         origin = Origin("node", f"{name} ({proto.op_type}, node {index})")
         node = OnnxNode(name, proto.op_type, version, inputs, attrs, list(proto.output), (origin,), proto)
@@ -389,6 +404,7 @@ class _Importer:
         if made is NotImplemented:
             made = self.bind(node, domain)
         for output, value in zip(proto.output, made):
+            _require_possible(value, name)
             if not output:
                 continue
             if output in self.scope:
@@ -558,6 +574,35 @@ def _dimension(d: Any, name: str, axis: int) -> Any:
     return dims.symbol(f"{name}_{axis}")
 
 
+def _require_attribute_types(proto: onnx.NodeProto, name: str, version: int) -> None:
+    """Refuses an attribute of another type than the operator's schema says."""
+    import onnx
+
+    domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
+    if not proto.attribute or not onnx.defs.has(proto.op_type, version, domain):
+        return
+    wanted: dict[str, Any] = dict(onnx.defs.get_schema(proto.op_type, version, domain).attributes)
+    kinds = onnx.AttributeProto.AttributeType
+    for a in proto.attribute:
+        if a.type and a.name in wanted and not a.ref_attr_name and a.type != wanted[a.name].type.value:
+            raise ModelError(
+                f"node {name}: the attribute {a.name} of {proto.op_type} is of type {kinds.Name(a.type)}, "
+                f"not {kinds.Name(wanted[a.name].type.value)}",
+                help="the model is damaged; export it again",
+            )
+
+
+def _require_possible(value: Any, name: str) -> None:
+    """Refuses a result whose bytes no address can count."""
+    if isinstance(value, Value):
+        sizes = dims.constants(value.shape)
+        if sizes is not None and math.prod(sizes) * value.dtype.bits >= 1 << 66:
+            raise ShapeError(
+                f"node {name}: its result has the shape {dims.shape_text(value.shape)}, more than any memory holds",
+                help="check the sizes, pads and scales that the model asks for",
+            )
+
+
 def _attribute(attribute: onnx.AttributeProto) -> Any:
     """An ONNX attribute as Python data: bytes as str, lists as tuples, tensors as arrays, graphs as they are."""
     import onnx
@@ -567,7 +612,7 @@ def _attribute(attribute: onnx.AttributeProto) -> Any:
         case bytes():
             return value.decode("utf-8", "replace")
         case onnx.TensorProto():
-            return onnx.numpy_helper.to_array(value)
+            return tensor_array(value, f"the tensor of attribute {attribute.name}")
         case int() | float() | str() | onnx.GraphProto():
             return value
     return tuple(v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value)
