@@ -342,10 +342,14 @@ def _by_place(call: Call) -> bool:
     return math.prod(n or 1 for n in weight) < math.prod(n or 1 for n in data)
 
 
+NEAR = 16
+"""Channels ahead of which weights are asked for from the second-level cache to the first."""
+
+
 def _fetch_next_panel(s: Schedule, accumulator: Tensor, blocks: int, turn: Expr, turns: int, target: Target) -> None:
     """Large weights come from memory once: in each of the `turns` tiles of points that use the panel of a block tile,
     each step of the reduction asks for its share of the next panel, so that the memory is busy all the time and not
-    only while the first tile waits."""
+    only while the first tile waits; and for what it needs itself a little later."""
     operands = input_tensors(accumulator.op)
     if len(operands) < 2:  # it adds up sums of chunks
         return
@@ -362,6 +366,9 @@ def _fetch_next_panel(s: Schedule, accumulator: Tensor, blocks: int, turn: Expr,
     ahead = panel - step * (channels * lane) + (turn * math.prod(taps) + step) * (share * lane)
     for n in range(share):
         s[accumulator].prefetch(weight, reduction[-1], ahead + n * lane)
+    for block in range(blocks):
+        each = block * math.prod(taps) * channels * lane
+        s[accumulator].prefetch(weight, s[accumulator].reduce_axis[-1], NEAR * lane + each)
 
 
 def accumulate_in_registers(
