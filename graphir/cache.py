@@ -270,6 +270,25 @@ def find_or_compile(
     return group, positions
 
 
+def is_to_be_compiled(spec: GroupSpec, target: Target, name: str) -> bool:
+    """True for a kernel that may be compiled elsewhere, being made of our own sources alone, and that no cache has."""
+    cache, key = user_cache(), _kernel_key(spec, target, name)
+    return key is not None and (cache is None or cache.find("kernels", key) is None)
+
+
+def compiled_bytes(spec: GroupSpec, symbols: Sequence[str], target: Target, *, name: str) -> bytes:
+    """A kernel, compiled, as the cache keeps it."""
+    return _kernel_bytes(*_compile(spec, symbols, target, name))
+
+
+def adopt_bytes(spec: GroupSpec, target: Target, data: bytes, *, name: str) -> tuple[StoredGroup, tuple[int, ...]]:
+    """A kernel from what `compiled_bytes` made, kept in the cache."""
+    cache, key = user_cache(), _kernel_key(spec, target, name)
+    if cache is not None and key is not None:
+        cache.keep("kernels", key, lambda file: file.write_bytes(data))
+    return _read_kernel(data, lambda: compile_group(spec, target, name=name))
+
+
 def _compile(
     spec: GroupSpec, symbols: Sequence[str], target: Target, name: str
 ) -> tuple[CompiledGroup, tuple[int, ...]]:

@@ -18,6 +18,7 @@ from graphir.model_cache import find_model, keep_model, model_key
 from graphir.pipeline import PassContext, make_context, run_pipeline
 from graphir.plan import make_plan
 from graphir.specialise import SpecialisingExecutable
+from graphir.workers import in_turn
 from targets.build import require_backend
 from tensorir.errors import NestorError, UserError
 from tensorir.target import Target
@@ -129,9 +130,10 @@ def build_executable(
     calls: dict[Node, Any] = {n: group_call(n, constants.__contains__) for n, constants in nodes}
     distinct = {call.spec.key(): call for call in calls.values()}
     made: dict[str, GraphKernel] = {}
-    for number, (key, call) in enumerate(distinct.items()):
+    for number, call in enumerate(in_turn(list(distinct.values()), context.target, context.note)):
         if progress is not None:
             progress(number, len(distinct), call.label)
+        key = call.spec.key()
         made[key] = _kernel(call, context)
         for line in made[key].group.log:
             context.note(line)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphir.axes import moves_nothing, transpose_axes
-from graphir.cache import find_or_compile
+from graphir.cache import adopt_bytes, find_or_compile
 from graphir.ir import CONTROL_OPS, GRAPH_OPS, Graph, Node, Value
 from graphir.stored import StoredGroup
 from targets.build import CudaRunner, OpenCLRunner, compile_device, compile_func
@@ -114,13 +114,31 @@ def kernel_of(call: GroupCall, target: Target) -> GraphKernel:
     known = _COMPILED.get((key, str(target)))
     if known is not None and known[1] == definitions:
         return known[0]
-    name = f"{call.label}_{hashlib.sha256((key + str(target)).encode()).hexdigest()[:10]}"
+    name = kernel_name(call, target)
     if known is not None:
         name += f"_{len(_COMPILED)}"
     group, positions = find_or_compile(call.spec, call.symbols, target, name=name)
     made = GraphKernel(name, group, positions, key)
     _COMPILED[(key, str(target))] = (made, definitions)
     return made
+
+
+def kernel_name(call: GroupCall, target: Target) -> str:
+    """The name of a group's kernel: its ops and a digest."""
+    return f"{call.label}_{hashlib.sha256((call.spec.key() + str(target)).encode()).hexdigest()[:10]}"
+
+
+def is_known(call: GroupCall, target: Target) -> bool:
+    """True if this process has compiled an equal group for the target, whatever its ops were then."""
+    return (call.spec.key(), str(target)) in _COMPILED
+
+
+def adopt_kernel(call: GroupCall, target: Target, data: bytes) -> None:
+    """Takes a kernel that another process compiled (`graphir.cache.compiled_bytes`) for one of this process."""
+    name, key = kernel_name(call, target), call.spec.key()
+    group, positions = adopt_bytes(call.spec, target, data, name=name)
+    definitions = tuple(get_op(n.op) for n in call.spec.nodes)
+    _COMPILED[(key, str(target))] = (GraphKernel(name, group, positions, key), definitions)
 
 
 def unscheduled_kernel(call: GroupCall, target: Target) -> GraphKernel:

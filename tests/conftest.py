@@ -16,6 +16,7 @@ import pytest
 from tests.models import zoo
 
 os.environ["NESTOR_CACHE"] = "off"  # what a test sees is compiled now; tests of the cache name a folder of their own
+os.environ["NESTOR_JOBS"] = "1"  # test processes run side by side; tests of compile workers ask for them
 
 # PoCL keeps what it compiled by the program's text, not by how it was told to compile it, and test processes run side
 # by side: each has a folder of its own, which ends with it.

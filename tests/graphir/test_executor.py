@@ -276,7 +276,7 @@ def test_debug_gives_every_stored_value_by_its_name() -> None:
     executable = nt.compile(g, opt_level=0)
     found = executable.debug([random(3, 4)], ["middle"])
     np.testing.assert_allclose(found["middle"], np.exp(random(3, 4)), rtol=1e-6)
-    with pytest.raises(InputError, match="no stored value is called 'nothing'"):
+    with pytest.raises(InputError, match="no value or node of the model is called 'nothing'"):
         executable.debug([random(3, 4)], ["nothing"])
 
 
