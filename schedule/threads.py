@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from schedule.error import Refusal
+from schedule.replay import constant
 from schedule.state import Annotate, Call, Loop, Stage
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def check_threads(placed: Placed) -> None:
                 loops=(loop.var,), cause=_call(stage, loop),
                 help=f"compute {stage.name} at root to give it blocks of its own, or bind {loop.name} to threadIdx",
             )  # fmt: skip
+        _require_all_threads(stage, loop, around)
         if tag in around and not is_shared(stage):
             raise Refusal(
                 f"{loop.name} of {stage.name} is bound to {tag}, as {around[tag].name} around it is: each thread would"
@@ -72,6 +74,21 @@ def check_threads(placed: Placed) -> None:
                 loops=(around[tag].var, loop.var), cause=_call(stage, loop),
                 help=f"leave {loop.name} serial, or share the work: s[{stage.name}].set_scope(\"shared\")",
             )  # fmt: skip
+
+
+def _require_all_threads(stage: Stage, loop: Loop, around: dict[str, Loop]) -> None:
+    """Raises `Refusal` if only some of the threads that reduce together run where the stage is computed."""
+    outer = around.get(tag_of(loop))
+    if outer is None or loop.kind != "reduce":
+        return
+    own, there = constant(loop.extent), constant(outer.extent)
+    if own is not None and there is not None and own > there:
+        raise Refusal(
+            f"{loop.name} of {stage.name} is bound to {tag_of(loop)} and needs {own} threads to reduce together, but"
+            f" {outer.name} around it has {there} of them",
+            loops=(outer.var, loop.var), cause=_call(stage, loop),
+            help=f"split {loop.name} by {there} and bind the inner loop, or compute {stage.name} outside {outer.name}",
+        )  # fmt: skip
 
 
 def _call(stage: Stage, loop: Loop) -> Call | None:

@@ -2,80 +2,65 @@
 
 from __future__ import annotations
 
-import numpy as np
+import os
+import signal
+
 import pytest
 
-from targets.build import build
-from tensorir.interpreter import interpret
-from tensorir.passes.pipeline import lower, thread_form
-from tensorir.passes.thread_axes import ThreadError
-from tensorir.te import create_func
-from tests.schedule.bits import make_arrays
-from tests.targets.opencl.random_gpu_schedules import Sample, random_gpu_schedules
+from schedule import ScheduleError, create_schedule
+from tensorir import te
+from tests.targets.opencl.campaign import Wrong, in_child, judge
+from tests.targets.opencl.random_gpu_schedules import random_gpu_schedules
 
 pytest.importorskip("pyopencl")
 
 
-def sweep(seed: int, count: int) -> tuple[int, int]:
-    """Runs samples; how many ran and how many a limit or an axis refused."""
-    ran = refused = 0
-    for sample in random_gpu_schedules(seed, count):
-        try:
-            check(sample, checked=ran % 5 == 0)
-            ran += 1
-        except ThreadError:
-            refused += 1
-    return ran, refused
-
-
-def check(sample: Sample, *, checked: bool, device: bool = True) -> None:
-    args = [*sample.dims, *sample.schedule.inputs, *sample.outputs]
-    func = sample.schedule.func(args, "fuzz")
-    kernel = build(func, target="opencl")
-    given = make_arrays(func, sample.dims)
-    first = len(given) - func.outputs
-    dims = {d: sample.dims[d] for d in func.dims}
-
-    def outputs(run: object) -> list[np.ndarray]:
-        arrays = [*given[:first], *[a.copy() for a in given[first:]]]
-        run(arrays)  # type: ignore[operator]
-        return arrays[first:]
-
-    plain = create_func(args[len(sample.dims) :], "plain")
-    wanted = outputs(lambda a: interpret(plain, a, {d: sample.dims[d] for d in plain.dims}))
-    found = {
-        "interpreted": outputs(lambda a: interpret(func, a, dims)),
-        "lowered": outputs(lambda a: interpret(lower(func, kernel.target), a, dims)),
-    }
-    if device:
-        found["opencl"] = outputs(lambda a: kernel(*a))
-    if checked:
-        threads = thread_form(func, kernel.target)
-        found["threads"] = outputs(lambda a: interpret(threads, a, dims, mode="checked", complete=True))
-    for what, arrays in found.items():
-        for got, right in zip(arrays, wanted, strict=True):
-            message = f"{sample.name}: {what}\n{sample.schedule.trace}"
-            if sample.exact:
-                assert got.tobytes() == right.tobytes(), message
-            else:
-                np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-5, err_msg=message)
-    for got, same in zip(found.get("opencl", []), found["lowered"], strict=device):
-        assert got.tobytes() == same.tobytes(), f"{sample.name}: OpenCL and the interpreter"
-
-
 def test_a_sample_of_random_schedules() -> None:
-    ran, _ = sweep(2, 21)
-    assert ran >= 12
+    """Each in a process of its own; a fault of the device would be named by `tests.targets.opencl.campaign`."""
+    verdicts = [judge(sample, 120) for sample in random_gpu_schedules(2, 21)]
+    assert not [v for v in verdicts if v["verdict"] not in ("ok", "refused")], verdicts
+    assert sum(v["verdict"] == "ok" for v in verdicts) >= 12
 
 
 def test_barriers_in_three_nested_loops() -> None:
-    """PoCL 3.0 never comes back from this one, so that the interpreter alone runs its threads and barriers."""
-    [*_, sample] = random_gpu_schedules(1, 19)
+    """PoCL 3.0 loses what a thread keeps over a barrier if it was set under a condition, so it does not optimise it."""
+    [sample] = random_gpu_schedules(1, 1, 18)
     assert sample.name == "int_convolution 1.18"
-    check(sample, checked=True, device=False)
+    assert judge(sample, 120)["verdict"] == "ok"
+
+
+def test_what_hangs_dies_or_is_wrong_is_told_apart() -> None:
+    def spin() -> None:
+        while True:
+            pass
+
+    def wrong() -> None:
+        raise Wrong("opencl", "other bits")
+
+    assert in_child(lambda: None, 5) == ("ok", "")
+    assert in_child(spin, 1)[0] == "hangs"
+    assert in_child(lambda: os.kill(os.getpid(), signal.SIGSEGV), 5) == ("dies", "SIGSEGV")
+    assert in_child(wrong, 5)[0] == "wrong opencl"
+
+
+def test_threads_that_reduce_together_must_all_be_there() -> None:
+    """Two of six threads would have summed: found by sample softmax 7.1034."""
+    x = te.placeholder((4, 6), name="X")
+    k = te.reduce_axis(6, "k")
+    total = te.compute((4,), lambda i: te.sum(x[i, k], axis=k), name="total")
+    out = te.compute((4,), lambda i: total[i] * 2.0, name="out")
+    s = create_schedule(out)
+    outer, inner = s[out].split("i", factor=2)
+    s[out].bind(outer, "blockIdx.x")
+    s[out].bind(inner, "threadIdx.x")
+    s[total].compute_at(s[out], inner)
+    s[total].set_scope("shared")
+    with pytest.raises(ScheduleError, match="needs 6 threads to reduce together, but i_i around it has 2 of them"):
+        s[total].bind(s[total].reduce_axis[0], "threadIdx.x")
 
 
 @pytest.mark.slow
 def test_two_thousand_random_schedules() -> None:
-    ran, refused = sweep(7, 2400)
-    assert ran >= 2000, refused
+    verdicts = [judge(sample, 120)["verdict"].split()[0] for sample in random_gpu_schedules(7, 3000)]
+    assert set(verdicts) <= {"ok", "refused", "device"}
+    assert verdicts.count("ok") >= 2000
