@@ -74,12 +74,17 @@ class Analysis:
         )
 
 
+Required = tuple[Domain, tuple[bool, ...]]
+"""What is needed of a stage at its loop, and for each axis whether that may leave the tensor."""
+
+
 class Analyser:
     """Works out states, remembering what does not change between them."""
 
     def __init__(self) -> None:
         self._bodies = Bodies()
         self._placed: dict[tuple[int, ...], Placed] = {}
+        self._domains: dict[tuple[object, ...], tuple[Required, object]] = {}
 
     def analyse(self, state: State) -> Analysis:
         """The analysis of a state. Raises `Refusal` when the state breaks a rule."""
@@ -132,8 +137,21 @@ class Analyser:
         if found is None:
             if len(self._placed) > 4096:
                 self._placed.clear()
-            found = self._placed[key] = _place(stage, bodies[id(stage)], host, users, made_from)
+            required = self._required(stage, host, users) if needed and host is not None else None
+            found = self._placed[key] = _place(stage, bodies[id(stage)], host, users, made_from, required)
         placed[id(stage)] = found
+
+    def _required(self, stage: Stage, host: Placed, users: tuple[Placed, ...]) -> Required:
+        """What is needed of a stage at its loop: the same whatever becomes of its own loops."""
+        assert isinstance(stage.place, AtLoop)
+        kept = (stage.op, stage.outputs, stage.buffers, stage.place.loop, host, *users)
+        key = (stage.multiples, *(id(k) for k in kept))
+        found = self._domains.get(key)
+        if found is None:
+            if len(self._domains) > 1024:
+                self._domains.clear()
+            found = self._domains[key] = required_domain(stage, _path(stage, host), users), kept
+        return found[0]
 
     def _makers(
         self,
@@ -160,8 +178,20 @@ class Analyser:
         return tuple(found)
 
 
+def _path(stage: Stage, host: Placed) -> tuple[tuple[Stage, Loop], ...]:
+    """The loops around a stage that is computed at a loop of `host`."""
+    assert isinstance(stage.place, AtLoop)
+    upto = host.nest.position(stage.place.loop) + 1
+    return (*host.path, *((host.stage, loop) for loop in host.nest.loops[:upto]))
+
+
 def _place(
-    stage: Stage, body: Body, host: Placed | None, users: tuple[Placed, ...], made_from: tuple[object, ...]
+    stage: Stage,
+    body: Body,
+    host: Placed | None,
+    users: tuple[Placed, ...],
+    made_from: tuple[object, ...],
+    required: Required | None,
 ) -> Placed:
     path: tuple[tuple[Stage, Loop], ...] = ()
     own = tensor_domain(stage.axes)
@@ -169,15 +199,15 @@ def _place(
     may_leave: tuple[bool, ...] = tuple(False for _ in own)
     if host is not None:
         assert isinstance(stage.place, AtLoop)
-        upto = host.nest.position(stage.place.loop) + 1
-        path = (*host.path, *((host.stage, loop) for loop in host.nest.loops[:upto]))
+        path = _path(stage, host)
         if _is_update(stage, host):
             (step, _), *rest = own
             domain = ((step + path[0][1].var + _first_step(host), const(1)), *rest)
         elif stage.place.after:
             domain, may_leave = ready_domain(stage, body.reads, users, path)
         else:
-            domain, may_leave = required_domain(stage, path, users)
+            assert required is not None
+            domain, may_leave = required
     extents = tuple(
         Extent(root, extent, axis.kind) for root, (_, extent), axis in zip(stage.roots, domain, stage.axes, strict=True)
     )

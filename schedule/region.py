@@ -80,6 +80,9 @@ def read_ranges(
             result.append([None] * rank)
             continue
         by_axes = [_relax(index_range(index, env, analyzer), running, analyzer) for index in read.indices]
+        if not user.path and all(isinstance(i, Var) for i in read.indices):
+            result.append(by_axes)  # one axis an index: nothing that could cancel
+            continue
         by_loops = _over_loops(user, still, read.indices)
         result.append([_smaller(a, b) for a, b in zip(by_axes, by_loops, strict=True)])
     return result

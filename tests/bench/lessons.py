@@ -152,6 +152,53 @@ def bytes_products(threads: list[int]) -> None:
         print(f"bytes, {count} threads: {rate:.0f} of {peak:.0f} GOP/s, {rate / peak:.2f}")
 
 
+def primitives() -> None:
+    """The time of each primitive of a convolution's schedule, and of its build."""
+    x, w = te.placeholder((1, 4, 58, 58, 16), name="X"), te.placeholder((4, 4, 3, 3, 16, 16), name="W")
+    b = te.placeholder((4, 16), name="bias")
+    axes = [te.reduce_axis(extent, name) for extent, name in ((4, "ci"), (3, "kh"), (3, "kw"), (16, "c"))]
+    ci, kh, kw, c = axes
+
+    def body(n: Any, o: Any, y: Any, z: Any, v: Any) -> Any:
+        return te.sum(x[n, ci, y + kh, z + kw, c] * w[o, ci, kh, kw, c, v], axis=axes)
+
+    conv = te.compute((1, 4, 56, 56, 16), body, name="conv")
+    relu = te.compute(
+        (1, 4, 56, 56, 16), lambda n, o, y, z, v: te.maximum(conv[n, o, y, z, v] + b[o, v], 0.0), name="relu"
+    )
+    times: list[tuple[float, str]] = []
+    s = create_schedule(relu)
+
+    def call(stage: te.Tensor, name: str, *args: Any) -> Any:
+        start = time.perf_counter()
+        result = getattr(s[stage], name)(*args)
+        times.append(((time.perf_counter() - start) * 1e3, name))
+        return result
+
+    n, o, y, z, lane = s[relu].op.axis
+    z_o, z_i = call(relu, "split", z, 28)
+    call(relu, "reorder", n, o, y, z_o, z_i, lane)
+    call(conv, "set_scope", "register")
+    call(conv, "compute_at", s[relu], z_o)
+    call(relu, "vectorize", lane)
+    call(relu, "unroll", z_i)
+    _, _, _, z, lane = s[conv].op.axis
+    call(conv, "reorder", ci, kh, kw, c, z, lane)
+    call(conv, "unroll", z)
+    call(conv, "vectorize", lane)
+    call(conv, "decompose_reduction", ci)
+    call(relu, "parallel", call(relu, "fuse", n, o))
+    start = time.perf_counter()
+    kernel = build(s, [x, w, b, relu], target="llvm")
+    built = time.perf_counter() - start
+    longest = max(times)
+    median = sorted(times)[len(times) // 2][0]
+    print(
+        f"conv2d: {len(times)} primitives, median {median:.2f} ms, longest {longest[0]:.2f} ms ({longest[1]}); ", end=""
+    )
+    print(f"built in {built:.2f} s, {kernel.spills} spills")
+
+
 def at_size(lesson: Any, name: str, size: int) -> Any:
     """A step whose compute is declared at the lesson's own size."""
     lesson.declare.__defaults__ = (size, size, size)
@@ -169,6 +216,8 @@ def main() -> None:
     threads = [int(t) for t in given.threads.split(",")]
     products(threads)
     bytes_products(threads)
+    for _ in range(3):
+        primitives()
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ SCHEDULE = (
     ),
     Fault(
         "the unsigned bytes of a dot product lose their highest bit",
-        "targets.llvm.arithmetic:dot4",
+        "targets.llvm.arithmetic:_dot4_by_bytes",
         "literal(255, dtype)",
         "literal(127, dtype)",
         (p.dots,),
@@ -572,8 +572,8 @@ GRAPHS = (
     Fault(
         "two transposes are joined in the wrong order",
         "graphir.passes.simplify:_transposes",
-        "tuple(first[a] for a in axes)",
-        "tuple(axes[a] for a in first)",
+        "joined(transpose_axes(inner), axes)",
+        "joined(axes, transpose_axes(inner))",
         (g.transposes,),
     ),
     Fault(
