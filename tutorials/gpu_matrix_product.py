@@ -112,9 +112,22 @@ small = check(tiled(A, B, C), A, B, C)
 print(small.sanitize(np.ones((11, 13), "f"), np.ones((13, 9), "f"), np.empty((11, 9), "f")))
 
 # %% [markdown]
+# The same run tells what the accesses cost: words of shared memory that lanes of a warp must take in turns, and sectors
+# of global memory fetched for a part of them. It is advice, no error: in tiles of 8 x 8 a warp touches four rows.
+
+# %%
+for note in small.advice(np.ones((11, 13), "f"), np.ones((13, 9), "f"), np.empty((11, 9), "f")):
+    print(note)
+
+# %% [markdown]
 # ## The same for CUDA
 # The printers share everything but a few words. Where nvcc or NVRTC is installed, `kernel.resources` tells registers,
 # spills and shared memory of the compiled kernel, without a GPU.
 
 # %%
 print(nt.build(s, [*s.inputs, *s.outputs], target="cuda -arch=sm_80").source("cuda"))
+
+# %% [markdown]
+# A GPU of today has more: `s[tile].double_buffer()` with `s[tile].async_copy()` fetches the next tiles while this step
+# is computed, and `tensorize` with the intrinsics of `schedule.gpu_intrinsics` multiplies bytes four at a time (`dp4a`)
+# or tiles of float16 by a whole warp (`mma`). The interpreter knows what each of them means, so that all is checked here.

@@ -24,6 +24,7 @@ class CudaRunner:
 
     def __init__(self, func: Func, target: Target) -> None:
         self.target = target
+        self.func = func
         self.lowered = lower(func, target)
         self.program = device_program(self.lowered)
         self.text = emit(self.program, CUDA)
@@ -35,11 +36,13 @@ class CudaRunner:
 
     @cached_property
     def runner(self) -> DeviceRunner:
-        """The kernels on the device of this machine, compiled for it where the target did not name an architecture."""
+        """The kernels on the device of this machine, lowered for it where the target did not name an architecture."""
         device = open_device()
-        cubin = self.cubin if self.target.option("arch") else compile_cuda(self.text, device.arch)
-        functions = device.load(cubin.image, [k.name for k in self.program.kernels])
-        return DeviceRunner(self.program, device, functions)
+        made = self
+        if not self.target.option("arch") and device.arch != self.target.arch:
+            made = CudaRunner(self.func, Target.make("cuda", {**dict(self.target.options), "arch": device.arch}))
+        functions = device.load(made.cubin.image, [k.name for k in made.program.kernels])
+        return DeviceRunner(made.program, device, functions)
 
     @property
     def resources(self) -> dict[str, Resources]:
