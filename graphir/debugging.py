@@ -82,13 +82,6 @@ def pruned(graph: Graph, outputs: Sequence[Value]) -> Graph:
     )
 
 
-def plain_executable(exe: Executable, graph: Graph) -> Executable:
-    """The graph as it came in, each node its own kernel, for the target of another executable."""
-    from graphir.compile import compile  # the compiler makes executables, which make this
-
-    return compile(graph, exe.target, exe.threads, 0, cache=False)
-
-
 def compute_originals(exe: Executable, inputs: Mapping[str, Any], names: Sequence[str]) -> dict[str, np.ndarray]:
     """Values of the model as it came in, by its own nodes at level 0."""
     if not exe.has_graph:
@@ -101,7 +94,7 @@ def compute_originals(exe: Executable, inputs: Mapping[str, Any], names: Sequenc
     found = {n: np.asarray(inputs[v.name]) for n, v in wanted.items() if v in graph.inputs}
     computed = list(dict.fromkeys(v for v in wanted.values() if v not in graph.inputs))
     if computed:
-        plain = plain_executable(exe, pruned(graph, computed))
+        plain = exe.plain(pruned(graph, computed))
         results = dict(zip(computed, plain.run({v.name: inputs[v.name] for v in plain.plan.inputs})))
         found |= {n: results[v] for n, v in wanted.items() if v in results}
     return found
@@ -148,8 +141,10 @@ class Breakpoint:
             place = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
             members = node.subgraphs[0].nodes if node.op == "group" else (node,)
             ops = "+".join(n.op for n in members)
+            sizes = array.shape
             notes = [
-                f"  {x.name}: {_described(a, place if a.shape == array.shape else None)}" for x, a in inputs.items()
+                f"  {x.name}: {_described(given, place if np.shape(given) == sizes else None)}"
+                for x, given in inputs.items()
             ]
             raise NonFiniteError(
                 f"node {node.place} ({ops}) makes {wide[place]} of finite inputs: {base_name(v.name)}{list(place)}, "

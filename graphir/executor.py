@@ -21,7 +21,7 @@ import numpy as np
 from graphir import dims
 from graphir.arena import ALIGNMENT, REPRESENTATIVE
 from graphir.constants import unpack
-from graphir.debugging import STOPS, Breakpoint, StopAt, base_name, compute_originals, explain, plain_executable
+from graphir.debugging import STOPS, Breakpoint, StopAt, base_name, compute_originals, explain
 from graphir.devices import DeviceFrame, DeviceMemory, Span
 from graphir.door import Door
 from graphir.errors import InputError
@@ -181,6 +181,12 @@ class Executable:
 
         save(self, path)
 
+    def plain(self, graph: Graph) -> Executable:
+        """An executable of a graph as it came in, each node its own kernel, for the same target."""
+        from graphir.compile import compile  # the compiler makes executables
+
+        return compile(graph, self.target, self.threads, 0, cache=False)
+
     # -- running
 
     def run(self, inputs: Mapping[str, Any] | Sequence[Any], outputs: Any = None) -> list[np.ndarray]:
@@ -259,7 +265,7 @@ class Executable:
             raise InputError(f"stop_at is {stop_at!r}", help=f"it is one of {', '.join(STOPS)}")
         by_name = dict(zip(self._door.names, self._door.arrange(inputs)))
         if stop_at is not None and self.has_graph:
-            plain_executable(self, self.source).stored_values(by_name, stop_at)
+            self.plain(self.source).stored_values(by_name, stop_at)
         found = self.stored_values(by_name, stop_at)
         if names is None:
             return found

@@ -54,11 +54,11 @@ HEAVY_AT_IMPORT = (
 )
 
 # methods through which an object that users hold reaches what is written on top of it: a node's text, a graph's passes,
-# an op's test. Nothing else may turn back, by an import inside a function either
+# an op's test, an executable's model as it came in. Nothing else may turn back, by an import inside a function either
 FACES = {
     "topi.op": ("test",),
     "graphir.ir": ("json", "from_json", "svg", "infer", "apply"),
-    "graphir.executor": ("save",),
+    "graphir.executor": ("save", "plain"),
     "graphir.variants": ("save",),
 }
 PRINTING = ("__repr__", "__str__")
