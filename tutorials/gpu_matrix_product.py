@@ -130,4 +130,4 @@ print(nt.build(s, [*s.inputs, *s.outputs], target="cuda -arch=sm_80").source("cu
 # %% [markdown]
 # A GPU of today has more: `s[tile].double_buffer()` with `s[tile].async_copy()` fetches the next tiles while this step
 # is computed, and `tensorize` with the intrinsics of `schedule.gpu_intrinsics` multiplies bytes four at a time (`dp4a`)
-# or tiles of float16 by a whole warp (`mma`). The interpreter knows what each of them means, so that all is checked here.
+# or tiles of float16 by a whole warp (`mma`). The interpreter knows what each means, so all of it is checked here.
