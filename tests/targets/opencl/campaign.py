@@ -2,6 +2,9 @@
 
     python -m tests.targets.opencl.campaign --seed 7 --samples 2400 --state FILE [--seconds 60] [--stop-after 500]
 
+Children are forked, so the process that runs this must never have opened a device: others start it as a command
+(`run_campaign`).
+
 A sample is right if the interpreter (as scheduled, as lowered, and as threads with races and barriers checked), OpenCL
 and numpy agree. Where OpenCL alone fails, the sample runs again under PoCL's other ways to run a work group: if one of
 them gives the interpreter's bits, the fault is the device's, counted by name, and the line says which ways fail how.
@@ -17,6 +20,7 @@ import os
 import pickle
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -76,11 +80,11 @@ class Wrong(AssertionError):
         self.what = what
 
 
-def check(sample: Sample, *, checked: bool = True, on_device: bool = True) -> None:
+def check(sample: Sample, *, checked: bool = True, on_device: bool = True, target: str = "opencl") -> None:
     """Runs a sample in every way. Raises `Wrong`, the device last, so that what is raised for it is the device's."""
     args: list[Any] = [*sample.dims, *sample.schedule.inputs, *sample.outputs]
     func = sample.schedule.func(args, "fuzz")
-    kernel = build(func, target="opencl")
+    kernel = build(func, target=target)
     given = make_arrays(func, sample.dims)
     first = len(given) - func.outputs
     dims: dict[Var, int] = {d: sample.dims[d] for d in func.dims}
@@ -159,7 +163,9 @@ def in_child(work: Callable[[], None], seconds: float) -> tuple[str, str]:
     return pickle.loads(data)
 
 
-def by_method(sample: Sample, method: str | None, seconds: float, *, checked: bool) -> tuple[str, str]:
+def by_method(
+    sample: Sample, method: str | None, seconds: float, *, checked: bool, target: str = "opencl"
+) -> tuple[str, str]:
     """One sample in a child under one of PoCL's methods (None: the one that the target chooses)."""
 
     def work() -> None:
@@ -168,18 +174,18 @@ def by_method(sample: Sample, method: str | None, seconds: float, *, checked: bo
             if method is not None:
                 os.environ["POCL_WORK_GROUP_METHOD"] = method
                 device._METHOD_GIVEN = True
-            check(sample, checked=checked)
+            check(sample, checked=checked, target=target)
 
     return in_child(work, seconds)
 
 
-def judge(sample: Sample, seconds: float) -> dict[str, str]:
+def judge(sample: Sample, seconds: float, target: str = "opencl") -> dict[str, str]:
     """The verdict on a sample: ok, refused, device (PoCL alone is wrong, shown by another method), wrong or error."""
-    what, text = by_method(sample, None, seconds, checked=True)
+    what, text = by_method(sample, None, seconds, checked=True, target=target)
     line = {"name": sample.name, "verdict": what}
     if what in ("ok", "refused"):
         return line
-    if what in ("hangs", "dies", "wrong opencl"):
+    if target == "opencl" and what in ("hangs", "dies", "wrong opencl"):
         ours = in_child(lambda: check(sample, checked=True, on_device=False), seconds)
         others = {m: by_method(sample, m, seconds, checked=False)[0] for m in METHODS}
         line["interpreter"] = ours[0]
@@ -199,11 +205,28 @@ def report(lines: list[dict[str, str]]) -> str:
     return "\n".join(text)
 
 
+def run_campaign(
+    seed: int, samples: int, *, first: int = 0, seconds: float = 120, target: str = "opencl"
+) -> list[dict[str, str]]:
+    """The verdicts of a campaign that runs in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder, "state")
+        options = {"seed": seed, "samples": samples, "first": first, "seconds": seconds, "target": target}
+        command = [sys.executable, "-m", "tests.targets.opencl.campaign", "--state", str(state)]
+        command += [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+        if not state.exists():
+            raise RuntimeError(done.stderr[-2000:])
+        return [json.loads(x) for x in state.read_text().splitlines()]
+
+
 def main() -> int:
     """Runs what is not in the state file yet and prints the figures; 1 if a sample is wrong for a fault of ours."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--samples", type=int, default=2400)
+    parser.add_argument("--first", type=int, default=0, help="number of the first sample")
+    parser.add_argument("--target", default="opencl")
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=60.0, help="processor time of a sample")
     parser.add_argument("--stop-after", type=int, default=1 << 30, help="samples of this call")
@@ -212,8 +235,8 @@ def main() -> int:
     done = len(lines)
     count = min(args.samples - done, args.stop_after)
     with args.state.open("a") as file:
-        for sample in random_gpu_schedules(args.seed, max(count, 0), done):
-            line = judge(sample, args.seconds)
+        for sample in random_gpu_schedules(args.seed, max(count, 0), args.first + done):
+            line = judge(sample, args.seconds, args.target)
             lines.append(line)
             file.write(json.dumps(line) + "\n")
             file.flush()

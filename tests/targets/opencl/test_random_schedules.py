@@ -9,24 +9,21 @@ import pytest
 
 from schedule import ScheduleError, create_schedule
 from tensorir import te
-from tests.targets.opencl.campaign import Wrong, in_child, judge
-from tests.targets.opencl.random_gpu_schedules import random_gpu_schedules
+from tests.targets.opencl.campaign import Wrong, in_child, run_campaign
 
 pytest.importorskip("pyopencl")
 
 
 def test_a_sample_of_random_schedules() -> None:
     """Each in a process of its own; a fault of the device would be named by `tests.targets.opencl.campaign`."""
-    verdicts = [judge(sample, 120) for sample in random_gpu_schedules(2, 21)]
+    verdicts = run_campaign(2, 21)
     assert not [v for v in verdicts if v["verdict"] not in ("ok", "refused")], verdicts
     assert sum(v["verdict"] == "ok" for v in verdicts) >= 12
 
 
 def test_barriers_in_three_nested_loops() -> None:
     """PoCL 3.0 loses what a thread keeps over a barrier if it was set under a condition, so it does not optimise it."""
-    [sample] = random_gpu_schedules(1, 1, 18)
-    assert sample.name == "int_convolution 1.18"
-    assert judge(sample, 120)["verdict"] == "ok"
+    assert run_campaign(1, 1, first=18) == [{"name": "int_convolution 1.18", "verdict": "ok"}]
 
 
 def test_what_hangs_dies_or_is_wrong_is_told_apart() -> None:
@@ -61,6 +58,6 @@ def test_threads_that_reduce_together_must_all_be_there() -> None:
 
 @pytest.mark.slow
 def test_two_thousand_random_schedules() -> None:
-    verdicts = [judge(sample, 120)["verdict"].split()[0] for sample in random_gpu_schedules(7, 3000)]
+    verdicts = [line["verdict"].split()[0] for line in run_campaign(7, 3000)]
     assert set(verdicts) <= {"ok", "refused", "device"}
     assert verdicts.count("ok") >= 2000
