@@ -284,7 +284,9 @@ class InterpretedCuda:
         nest = program.body
         for axis in reversed(program.axes):
             nest = type(axis)(axis.var, axis.begin, axis.extent, axis.kind, nest, axis.thread)
-        func = Func(program.name, program.buffers, program.scalars, nest, outputs=len(program.written))
+        func = Func(
+            program.name, program.buffers, program.scalars, nest, len(program.written), attrs=(("thread_form", True),)
+        )
         values: dict[Var, int] = dict(zip(program.scalars, map(int, args[len(program.buffers) :]), strict=True))
         extents = dict(zip(BLOCK_AXES, grid, strict=True))
         assert all(n > 0 for n in extents.values()) and block == program.block

@@ -441,7 +441,7 @@ def test_wrong_arguments_and_names() -> None:
     s = create_schedule(c)
     with pytest.raises(ScheduleError, match="its arguments are"):
         s[b].split()
-    with pytest.raises(AttributeError, match="there is no primitive rotate; the primitives are bind"):
+    with pytest.raises(AttributeError, match="there is no primitive rotate; the primitives are async_copy, bind"):
         s[b].rotate("i")
     with pytest.raises(ScheduleError, match="Z is no stage of this schedule"):
         s["Z"]

@@ -36,7 +36,7 @@ def test_every_primitive_is_tried_and_accepted() -> None:
     samples = list(random_schedules(21, 250, steps=12))
     accepted = {name for name, (good, _) in acceptance(samples).items() if good}
     assert accepted == set(WEIGHTS)
-    assert set(WEIGHTS) == set(PRIMITIVES)
+    assert set(WEIGHTS) == set(PRIMITIVES) - {"async_copy"}  # shared memory of a GPU alone: tests/targets
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
