@@ -13,25 +13,20 @@ from typing import Any
 
 from schedule import Schedule, create_schedule
 from tensorir import te
-from tensorir.expr import Const, Expr, const, floordiv, floormod
+from tensorir.expr import Const, Expr, const
 from tensorir.layout import Layout
 from tensorir.target import Target
 from tensorir.te import Tensor
 from topi.group import Group
 from topi.halves import rounded, wide
+from topi.implementations.conv import call_window, flatten, unflatten
 from topi.op import Call, Implementation
-from topi.ops.conv import conv1d, conv2d, conv3d, conv_window
+from topi.ops.conv import conv1d, conv2d, conv3d
 from topi.schedules import schedule_group
 from topi.schedules_gpu import choose_tile, inline_around, schedule_gpu, tile_product
-from topi.window import Window, inside
+from topi.window import inside
 
 PRODUCT, COLUMNS, WEIGHTS = "conv_product", "conv_columns", "conv_weights"
-
-
-def _window(call: Call) -> Window:
-    data, weight = call.inputs[0], call.inputs[1]
-    assert data is not None and weight is not None
-    return conv_window(tuple(data.shape), tuple(weight.shape), call.attrs, call.op.name)
 
 
 def _applicable(call: Call, target: Target) -> str | None:
@@ -41,7 +36,7 @@ def _applicable(call: Call, target: Target) -> str | None:
         return "the target prefers channels last"
     if call.attrs.get("groups", 1) != 1:
         return "its groups share no operand"
-    window = _window(call)
+    window = call_window(call)
     sizes = (*weight.shape, *window.result, *data.shape[1:])
     if not all(isinstance(e, Const) for e in sizes):
         return "a size is symbolic"
@@ -61,24 +56,15 @@ def _product(extents: Any) -> Expr:
     return const(total)
 
 
-def _digits(flat: Expr, extents: Any) -> list[Expr]:
-    """The indices of axes whose flat index this is."""
-    found: list[Expr] = []
-    for e in reversed(list(extents)[1:]):
-        found.append(floormod(flat, e))
-        flat = floordiv(flat, e)
-    return [flat, *reversed(found)]
-
-
 def _compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    window = _window(call)
+    window = call_window(call)
     depth, positions = _product(weight.shape[1:]), _product(window.result)
 
     def column(n: Expr, k: Expr, p: Expr) -> Expr:
-        channel, *taps = _digits(k, weight.shape[1:])
+        channel, *taps = unflatten(k, weight.shape[1:])
         where: list[Expr] = []
         spatial: list[Expr] = []
-        for axis, (at, tap) in enumerate(zip(_digits(p, window.result), taps, strict=True)):
+        for axis, (at, tap) in enumerate(zip(unflatten(p, window.result), taps, strict=True)):
             index = window.input_index(axis, at, tap)
             where += inside(window, axis, index, data.shape[2 + axis])
             spatial.append(index)
@@ -86,7 +72,9 @@ def _compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Ten
         return te.if_then_else(te.all(*where), value, const(0, data.dtype)) if where else value
 
     columns = te.compute((data.shape[0], depth, positions), column, name=COLUMNS)
-    weights = te.compute((weight.shape[0], depth), lambda f, k: weight(f, *_digits(k, weight.shape[1:])), name=WEIGHTS)
+    weights = te.compute(
+        (weight.shape[0], depth), lambda f, k: weight(f, *unflatten(k, weight.shape[1:])), name=WEIGHTS
+    )
     k = te.reduce_axis(depth, "k")
     product = te.compute(
         (data.shape[0], weight.shape[0], positions),
@@ -95,10 +83,7 @@ def _compute(call: Call, target: Target, data: Tensor, weight: Tensor, bias: Ten
     )
 
     def element(n: Expr, f: Expr, *point: Expr) -> Expr:
-        flat: Expr = const(0)
-        for at, extent in zip(point, window.result, strict=True):
-            flat = flat * extent + at
-        return product(n, f, flat)
+        return product(n, f, flatten(point, window.result))
 
     result = rounded(te.compute((*product.shape[:2], *window.result), element, name=call.op.name), data.dtype)
     if bias is None:
